@@ -1,0 +1,97 @@
+//! `ttac eval`
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use anyhow::bail;
+use serde_json::json;
+use ttac::backbone::{Backbone, NormMode};
+use ttac::burn::tensor::activation::softmax;
+use ttac::checkpoint::{Checkpoint, fingerprint};
+use ttac::data::{Cifar10, Dataset, SampleId, default_root};
+use ttac::{Error, nearest, write_atomically};
+
+use super::print;
+use crate::args::{Eval, Options};
+use crate::device;
+use crate::progress::{Progress, Unit};
+
+pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
+    let device = device::parse(&options.device)?;
+    let checkpoint = Checkpoint::load(&args.model, &device)?;
+    let data = open(args)?;
+    let header = &checkpoint.header;
+    if header.classes.len() != data.classes().len() {
+        return Err(Error::Mismatch {
+            what: format!("classes of `{}` and {}", args.model.display(), data.name()),
+            expected: format!("{} in the model", header.classes.len()),
+            found: format!("{} in the data", data.classes().len()),
+        }
+        .into());
+    }
+    let total = args.subset.map_or(data.len(), |n| n.get().min(data.len()));
+    let mut progress = Progress::new("eval", total as u64, Unit::Images);
+    let mut table = String::from("id,label,predicted,confidence\n");
+    let mut wrong = 0;
+    let start = Instant::now();
+    let ids: Vec<SampleId> = (0..total as SampleId).collect();
+    for ids in ids.chunks(args.batch_size.get()) {
+        let batch = data.batch(ids)?;
+        let images = header.input.normalise(&batch.samples.images, &device)?;
+        let scores = softmax(checkpoint.network.forward(images, NormMode::Running), 1);
+        let scores: Vec<f32> = scores.to_data().convert::<f32>().try_to_vec()?;
+        let rows = scores.chunks_exact(header.classes.len());
+        for ((row, label), id) in rows.zip(&batch.labels).zip(ids) {
+            let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+            let (predicted, confidence) = best.expect("a network has classes");
+            wrong += usize::from(predicted != *label);
+            writeln!(table, "{id},{label},{predicted},{confidence:.6}")?;
+        }
+        progress.advance(ids.len() as u64);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    drop(progress);
+    if let Some(path) = &args.predictions {
+        write_atomically(path, table.as_bytes())?;
+    }
+
+    let error_percent = 100.0 * wrong as f64 / total as f64;
+    let images_per_second = total as f64 / seconds;
+    let result = json!({
+        "error_percent": error_percent,
+        "wrong": wrong,
+        "samples": total,
+        "seconds": seconds,
+        "images_per_second": images_per_second,
+        "model": args.model,
+        "architecture": header.architecture.name(),
+        "fingerprint": fingerprint(&header.architecture, &checkpoint.network),
+        "card": {
+            "method": "test",
+            "adapts": false,
+            "norm": "running",
+            "source_objective": header.objective,
+            "data": data.name(),
+            "split": args.split.to_string(),
+            "subset": args.subset,
+        },
+    });
+    let text = format!(
+        "error {error_percent:.2} % ({wrong} of {total} wrong) on {} {}, {seconds:.1} s, {images_per_second:.0} images/s",
+        data.name(),
+        args.split
+    );
+    print(options.json, &result, &text)
+}
+
+fn open(args: &Eval) -> anyhow::Result<Box<dyn Dataset>> {
+    let root = args.root.clone();
+    let root = root.unwrap_or_else(|| default_root().join(&args.data));
+    match args.data.as_str() {
+        "cifar10" => Ok(Box::new(Cifar10::open(&root, args.split)?)),
+        unknown => match nearest(unknown, ["cifar10"]) {
+            Some(name) => bail!("unknown data set `{unknown}`; did you mean `{name}`?"),
+            None => bail!("unknown data set `{unknown}`; expected `cifar10`"),
+        },
+    }
+}

@@ -1,0 +1,121 @@
+//! `ttac import`
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use ttac::backbone::{Architecture, parameters};
+use ttac::checkpoint::{
+    Checkpoint, FORMAT, Header, InputContract, Provenance, fingerprint, import,
+};
+use ttac::data::CIFAR10_CLASSES;
+
+use super::print;
+use crate::args::{Import, Options};
+use crate::device;
+use crate::progress::say;
+
+pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
+    let classes = class_names(args)?;
+    let mut architecture = Architecture::by_name(&args.arch, classes.len())?;
+    for assignment in &args.set {
+        let Some((field, value)) = assignment.split_once('=') else {
+            bail!("`--set {assignment}`: expected FIELD=VALUE");
+        };
+        architecture = architecture.with_field(field, value)?;
+    }
+    let (mean, std) = normalisation(&args.normalise)?;
+    let size = args.size.unwrap_or(architecture.image_size());
+    let device = device::parse(&options.device)?;
+    let (network, report) = import(&args.file, &architecture, args.allow_partial, &device)?;
+
+    let name = args.file.file_name().unwrap_or_default().to_string_lossy();
+    let digest = blake3_of(&args.file)?;
+    let checkpoint = Checkpoint {
+        header: Header {
+            format: FORMAT,
+            architecture,
+            classes,
+            input: InputContract {
+                height: size,
+                width: size,
+                mean,
+                std,
+            },
+            augmentation: args.augmentation,
+            objective: args.objective,
+            provenance: Provenance {
+                program: concat!("ttac ", env!("CARGO_PKG_VERSION")).to_owned(),
+                command: std::env::args().collect::<Vec<_>>().join(" "),
+                source: Some(format!("{name} blake3:{digest}")),
+            },
+        },
+        network,
+    };
+    checkpoint.save(&args.out)?;
+
+    say(&format!("{}\n{report}", args.file.display()));
+    let count: usize = parameters(&checkpoint.network)
+        .iter()
+        .map(|p| p.shape.iter().product::<usize>())
+        .sum();
+    let fingerprint = fingerprint(&checkpoint.header.architecture, &checkpoint.network);
+    let result = json!({
+        "path": args.out,
+        "architecture": checkpoint.header.architecture.name(),
+        "values": count,
+        "fingerprint": fingerprint,
+        "loaded": report.loaded,
+        "missing": report.missing.iter().map(|(key, _)| key).collect::<Vec<_>>(),
+        "unexpected": report.unexpected.iter().map(|(key, _)| key).collect::<Vec<_>>(),
+    });
+    let text = format!(
+        "wrote {}: {}, {count} values, fingerprint {fingerprint}",
+        args.out.display(),
+        checkpoint.header.architecture.name()
+    );
+    print(options.json, &result, &text)
+}
+
+fn class_names(args: &Import) -> anyhow::Result<Vec<String>> {
+    if let Some(names) = &args.class_names {
+        return Ok(match names.as_str() {
+            "cifar10" => CIFAR10_CLASSES.map(str::to_owned).to_vec(),
+            list => list.split(',').map(|name| name.trim().to_owned()).collect(),
+        });
+    }
+    let count = match args.classes {
+        Some(0) => bail!("`--classes 0`: expected at least one class"),
+        Some(count) => count,
+        // The architecture decides; its name is checked here, its configuration later.
+        None => match Architecture::by_name(&args.arch, 1)?.image_size() {
+            224 => 1000,
+            _ => 10,
+        },
+    };
+    Ok((0..count).map(|class| format!("class {class}")).collect())
+}
+
+fn normalisation(text: &str) -> anyhow::Result<([f32; 3], [f32; 3])> {
+    let known = InputContract::NORMALISATIONS;
+    if let Some((_, mean, std)) = known.iter().find(|(name, ..)| *name == text) {
+        return Ok((*mean, *std));
+    }
+    let three = |text: &str| -> Option<[f32; 3]> {
+        let numbers: Result<Vec<f32>, _> = text.split(',').map(|n| n.trim().parse()).collect();
+        numbers.ok()?.try_into().ok()
+    };
+    let parsed = text
+        .split_once('/')
+        .and_then(|(mean, std)| Some((three(mean)?, three(std)?)));
+    parsed.with_context(|| {
+        let names = known.map(|(name, ..)| name).join("`, `");
+        format!("`--normalise {text}`: expected `{names}`, or three means, `/`, three deviations")
+    })
+}
+
+/// The digest of a file, read in pieces.
+fn blake3_of(path: &std::path::Path) -> anyhow::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    let file = std::fs::File::open(path).map_err(ttac::Error::io("read", path))?;
+    hasher.update_reader(file)?;
+    Ok(hasher.finalize().to_hex().to_string())
+}

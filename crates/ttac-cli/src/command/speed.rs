@@ -1,0 +1,129 @@
+//! `ttac speed`: how long a forward pass and a training step take on this machine.
+
+use std::time::Instant;
+
+use serde_json::json;
+use ttac::backbone::{Adaptable, Architecture, Backbone, Network, NormMode};
+use ttac::burn::module::Module;
+use ttac::burn::tensor::{Device, Tensor, TensorData};
+use ttac::kernels;
+use ttac::loss::cross_entropy;
+use ttac::optim::OptimiserConfig;
+
+use super::print;
+use crate::args::{Options, Speed, Work};
+use crate::device;
+
+const CLASSES: usize = 10;
+
+pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
+    kernels::force(args.implementation.into());
+    let mut architecture = Architecture::by_name(&args.arch, CLASSES)?;
+    for (field, value) in args.set.iter().filter_map(|set| set.split_once('=')) {
+        architecture = architecture.with_field(field, value)?;
+    }
+    let device = device::parse(&options.device)?;
+    let network = architecture.init(0, &device)?;
+    let batch = args.batch_size.get();
+    let size = architecture.image_size();
+    let seconds = match args.work {
+        Work::Eval => forward(&network, batch, size, &device, args.repeats.get()),
+        Work::Train => step(
+            network.trainable(Adaptable::All),
+            batch,
+            size,
+            args.repeats.get(),
+        ),
+        Work::Norm => step(
+            network.trainable(Adaptable::Affine),
+            batch,
+            size,
+            args.repeats.get(),
+        ),
+    };
+    let (minimum, median) = (seconds[0], seconds[seconds.len() / 2]);
+    let peak_megabytes = peak_resident_megabytes();
+    let result = json!({
+        "architecture": args.arch,
+        "work": format!("{:?}", args.work).to_lowercase(),
+        "batch": batch,
+        "minimum_seconds": minimum,
+        "median_seconds": median,
+        "images_per_second": batch as f64 / minimum,
+        "peak_megabytes": peak_megabytes,
+    });
+    let memory = peak_megabytes.map_or(String::new(), |mb| format!(", peak memory {mb:.0} MB"));
+    let text = format!(
+        "{} batch {batch}: {:.1} ms at best, {:.1} ms in the middle of {} runs, {:.0} images/s{memory}",
+        args.arch,
+        1e3 * minimum,
+        1e3 * median,
+        seconds.len(),
+        batch as f64 / minimum,
+    );
+    print(options.json, &result, &text)
+}
+
+/// Sorted seconds of repeated calls; the first one, which warms up, does not count.
+fn timed(repeats: usize, mut call: impl FnMut()) -> Vec<f64> {
+    call();
+    let mut seconds: Vec<f64> = (0..repeats)
+        .map(|_| {
+            let start = Instant::now();
+            call();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds
+}
+
+/// Made-up images of about unit variance.
+fn images(batch: usize, size: usize, device: &Device) -> Tensor<4> {
+    let mut state = 1_u32;
+    let mut value = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let values: Vec<f32> = (0..batch * size * size * 3).map(|_| value()).collect();
+    Tensor::from_data(TensorData::new(values, [batch, size, size, 3]), device)
+}
+
+fn forward(
+    network: &Network,
+    batch: usize,
+    size: usize,
+    device: &Device,
+    repeats: usize,
+) -> Vec<f64> {
+    let x = images(batch, size, device);
+    timed(repeats, || {
+        let logits = network.forward(x.clone(), NormMode::Running);
+        // Reading the result waits for it.
+        let _ = logits.into_data();
+    })
+}
+
+fn step(network: Network, batch: usize, size: usize, repeats: usize) -> Vec<f64> {
+    let device = network.devices()[0].clone().autodiff();
+    let x = images(batch, size, &device);
+    let labels: Vec<usize> = (0..batch).map(|i| i * 7 % CLASSES).collect();
+    let mut optimiser = OptimiserConfig::SGD.init();
+    let mut network = Some(network);
+    timed(repeats, || {
+        let current = network.take().expect("it is put back below");
+        let loss = cross_entropy(current.forward(x.clone(), NormMode::BatchUpdating), &labels);
+        let _ = loss.clone().into_data();
+        network = Some(optimiser.step(0.01, current, &loss));
+    })
+}
+
+/// The most memory this process has had resident, where the system tells.
+fn peak_resident_megabytes() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes / 1024.0)
+}

@@ -1,0 +1,66 @@
+//! The command `ttac`. This crate is glue: arguments, progress, tables, exit codes.
+//!
+//! Results go to standard output, everything else to standard error. Exit status: 0 done, 1 a stated
+//! bound was missed, 2 error.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+mod device;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        // `ttac ... | head` is no failure.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
+    let options = args.options;
+    if let Some(threads) = options.threads {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.get())
+            .build_global()?;
+    }
+    match args.command {
+        Command::Fetch(args) => command::fetch::run(&args, &options),
+        Command::Import(args) => command::import::run(&args, &options),
+        Command::Export(args) => command::export::run(&args, &options),
+        Command::Info(args) => command::info::run(&args, &options),
+        Command::Eval(args) => command::eval::run(&args, &options),
+        Command::Speed(args) => command::speed::run(&args, &options),
+        Command::Completions(args) => command::completions::run(&args),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "this is where errors are shown")]
+fn report(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
+    let hint = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<ttac::Error>()?.hint());
+    if let Some(hint) = hint {
+        eprintln!("\nhint: {hint}");
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,294 @@
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use rayon::prelude::*;
+
+use crate::blur::{GaussianBlur, Glass, Motion, Zoom};
+use crate::defocus::Defocus;
+use crate::digital::{Contrast, Pixelate, Recolour};
+use crate::elastic::Elastic;
+use crate::error::Error;
+use crate::frost::{Frost, FrostTextures};
+use crate::jpeg::Jpeg;
+use crate::noise::{Channel, Noise};
+use crate::parameters as constants;
+use crate::parameters::{Parameters, Table};
+use crate::random::{Random, Stream};
+use crate::size::Size;
+use crate::spatter::Spatter;
+use crate::weather::{Fog, Snow};
+use crate::{Corruption, Severity};
+
+/// A corruption with its constants for one image size. Prepared once for a call, cloned for every worker, it owns the
+/// buffers it works in.
+pub(crate) trait Kernel: Clone + Send + Sync {
+    fn apply(&mut self, image: &mut [u8], random: &mut impl Random);
+}
+
+/// What is done with a prepared kernel.
+pub(crate) trait Visitor {
+    fn visit(self, kernel: impl Kernel);
+}
+
+/// Corrupts images, reproducibly.
+///
+/// The image at position `i` of a set draws its random numbers from a stream of its own, made of the seed, the
+/// corruption, the severity and `i`. Neither the number of threads nor the way a set is cut into calls changes a bit.
+///
+/// ```
+/// use ttac_corrupt::{Corruption, Corruptor, Severity};
+///
+/// let images = vec![128; 10 * 32 * 32 * 3]; // [count, height, width, 3]
+/// let corruptor = Corruptor::new(42);
+/// let noisy = corruptor.apply(Corruption::GaussianNoise, Severity::STRONGEST, &images, 32, 32, 0)?;
+/// assert_eq!(noisy.len(), images.len());
+///
+/// // The last image alone: the same bits as within the set.
+/// let image = 32 * 32 * 3;
+/// let last = corruptor.apply(Corruption::GaussianNoise, Severity::STRONGEST, &images[9 * image..], 32, 32, 9)?;
+/// assert_eq!(last, noisy[9 * image..]);
+/// # Ok::<(), ttac_corrupt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Corruptor {
+    seed: u64,
+    frost: Option<FrostTextures>,
+    /// Tables of the four noises, by noise, table and severity. They take a millisecond each to make.
+    channels: Arc<[OnceLock<Channel>; 40]>,
+}
+
+impl Corruptor {
+    /// A corruptor with a seed and, for frost, the procedural texture.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            frost: None,
+            channels: Arc::new([const { OnceLock::new() }; 40]),
+        }
+    }
+
+    /// The same with other frost textures.
+    ///
+    /// ```no_run
+    /// use ttac_corrupt::{Corruptor, FrostTextures};
+    ///
+    /// let corruptor = Corruptor::new(42).with_frost(FrostTextures::load("photographs")?);
+    /// # Ok::<(), ttac_corrupt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_frost(mut self, textures: FrostTextures) -> Self {
+        self.frost = Some(textures);
+        self
+    }
+
+    /// The seed of all streams.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What the results of this corruptor are to be called: the corruption's name, except that frost without its
+    /// photographs is `frost-like`.
+    pub fn name_of(&self, corruption: Corruption) -> &'static str {
+        let photographs = self
+            .frost
+            .as_ref()
+            .is_some_and(FrostTextures::are_photographs);
+        if corruption == Corruption::Frost && !photographs {
+            "frost-like"
+        } else {
+            corruption.name()
+        }
+    }
+
+    /// Corrupts a dense array of RGB images, [count, height, width, 3], and returns an array of the same shape.
+    ///
+    /// `first_index` is the position of the first image in its set: image `i` of the call uses stream
+    /// `first_index + i`. The sides may be 8 to 8192 pixels; which constants apply is told in the
+    /// [crate's documentation](crate#sizes).
+    pub fn apply(
+        &self,
+        corruption: Corruption,
+        severity: Severity,
+        images: &[u8],
+        height: usize,
+        width: usize,
+        first_index: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let mut out = images.to_vec();
+        self.apply_in_place(corruption, severity, &mut out, height, width, first_index)?;
+        Ok(out)
+    }
+
+    /// As [`apply`](Self::apply), over the images themselves.
+    pub fn apply_in_place(
+        &self,
+        corruption: Corruption,
+        severity: Severity,
+        images: &mut [u8],
+        height: usize,
+        width: usize,
+        first_index: u64,
+    ) -> Result<(), Error> {
+        let size = Size::new(height, width)?;
+        if !images.len().is_multiple_of(size.bytes()) {
+            return Err(Error::BufferLength {
+                found: images.len(),
+                height,
+                width,
+            });
+        }
+        let stream = |index: u64| {
+            Stream::new(
+                self.seed,
+                corruption,
+                severity,
+                first_index.wrapping_add(index),
+            )
+        };
+        self.prepare(
+            corruption,
+            severity,
+            size,
+            OverImages {
+                images,
+                bytes: size.bytes(),
+                stream,
+            },
+        );
+        Ok(())
+    }
+
+    /// Hands the kernel of a corruption to `visitor`.
+    pub(crate) fn prepare(
+        &self,
+        corruption: Corruption,
+        severity: Severity,
+        size: Size,
+        visitor: impl Visitor,
+    ) {
+        let table = size.table();
+        match corruption {
+            Corruption::GaussianNoise => visitor.visit(self.channel(0, table, severity)),
+            Corruption::ShotNoise => visitor.visit(self.channel(1, table, severity)),
+            Corruption::ImpulseNoise => visitor.visit(self.channel(2, table, severity)),
+            Corruption::SpeckleNoise => visitor.visit(self.channel(3, table, severity)),
+            Corruption::DefocusBlur => {
+                let &(radius, alias_sigma) = constants::DEFOCUS_BLUR.get(table, severity);
+                match table {
+                    Table::Small => visitor.visit(Defocus::<f64>::new(radius, alias_sigma, size)),
+                    Table::Large => visitor.visit(Defocus::<f32>::new(radius, alias_sigma, size)),
+                }
+            }
+            Corruption::GlassBlur => visitor.visit(Glass::new(
+                *constants::GLASS_BLUR.get(table, severity),
+                size,
+            )),
+            Corruption::MotionBlur => {
+                let &(radius, sigma) = constants::MOTION_BLUR.get(table, severity);
+                visitor.visit(Motion::new(radius, sigma, size));
+            }
+            Corruption::ZoomBlur => {
+                visitor.visit(Zoom::new(*constants::ZOOM_BLUR.get(table, severity), size));
+            }
+            Corruption::Snow => {
+                visitor.visit(Snow::new(*constants::SNOW.get(table, severity), size));
+            }
+            Corruption::Frost => {
+                let weights = *constants::FROST.get(table, severity);
+                match &self.frost {
+                    Some(textures) => visitor.visit(Frost::new(weights, textures, size)),
+                    None => visitor.visit(Frost::new(weights, &FrostTextures::procedural(), size)),
+                }
+            }
+            Corruption::Fog => visitor.visit(Fog::new(*constants::FOG.get(table, severity), size)),
+            Corruption::Brightness => {
+                let &amount = constants::BRIGHTNESS.get(table, severity);
+                visitor.visit(Recolour::Brightness { amount });
+            }
+            Corruption::Saturate => {
+                let &(gain, offset) = constants::SATURATE.get(table, severity);
+                visitor.visit(Recolour::Saturate { gain, offset });
+            }
+            Corruption::Contrast => visitor.visit(Contrast {
+                gain: *constants::CONTRAST.get(table, severity),
+            }),
+            Corruption::ElasticTransform => {
+                let unit = constants::elastic_unit(table, size.shorter());
+                let &(amplitude, sigma, affine) = constants::ELASTIC_TRANSFORM.get(table, severity);
+                visitor.visit(Elastic::new(
+                    (unit * amplitude, unit * sigma, unit * affine),
+                    size,
+                ));
+            }
+            Corruption::Pixelate => visitor.visit(Pixelate::new(
+                *constants::PIXELATE.get(table, severity),
+                size,
+            )),
+            Corruption::JpegCompression => {
+                visitor.visit(Jpeg::new(
+                    *constants::JPEG_QUALITY.get(table, severity),
+                    size,
+                ));
+            }
+            Corruption::GaussianBlur => {
+                visitor.visit(GaussianBlur::new(
+                    *constants::GAUSSIAN_BLUR_SIGMA.get(table, severity),
+                    size,
+                ));
+            }
+            Corruption::Spatter => {
+                visitor.visit(Spatter::new(*constants::SPATTER.get(table, severity), size));
+            }
+        }
+    }
+
+    fn channel(&self, noise: usize, table: Table, severity: Severity) -> &Channel {
+        let constant = |parameters: Parameters<f64>| *parameters.get(table, severity);
+        let index = (noise * 2 + usize::from(table == Table::Large)) * 5 + severity.index();
+        self.channels[index].get_or_init(|| {
+            Channel::new(match noise {
+                0 => Noise::Gaussian {
+                    sigma: constant(constants::GAUSSIAN_NOISE_SIGMA),
+                },
+                1 => Noise::Shot {
+                    rate: constant(constants::SHOT_NOISE_RATE),
+                },
+                2 => Noise::Impulse {
+                    amount: constant(constants::IMPULSE_NOISE_AMOUNT),
+                },
+                _ => Noise::Speckle {
+                    sigma: constant(constants::SPECKLE_NOISE_SIGMA),
+                },
+            })
+        })
+    }
+}
+
+impl fmt::Debug for Corruptor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Corruptor")
+            .field("seed", &self.seed)
+            .field("frost", &self.frost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Applies a kernel to every image of a buffer, in parallel.
+struct OverImages<'a, S> {
+    images: &'a mut [u8],
+    bytes: usize,
+    stream: S,
+}
+
+impl<S: Fn(u64) -> Stream + Sync> Visitor for OverImages<'_, S> {
+    fn visit(self, kernel: impl Kernel) {
+        self.images
+            .par_chunks_exact_mut(self.bytes)
+            .enumerate()
+            .for_each_init(
+                || kernel.clone(),
+                |kernel, (index, image)| kernel.apply(image, &mut (self.stream)(index as u64)),
+            );
+    }
+}

@@ -1,0 +1,572 @@
+//! The [`kernels`](crate::kernels) as differentiable ops of Burn's CPU backend, Flex.
+//!
+//! All contact with Burn's backend interface is in this file and in `buffer`. An op has three parts:
+//! its method in [`FastOps`], which `#[backend_extension]` routes by the tensors it is given; its
+//! implementation for [`Flex`], a call of a kernel; and its implementation for `Autodiff<Flex, _>`, which
+//! registers a [`Backward`] step. A step saves only what the gradients that are wanted need.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{
+    Autodiff, AutodiffBackend, Backend, ExtensionType, Flex, TensorMetadata, backend_extension,
+};
+use burn::tensor::Shape;
+
+use crate::buffer::{dense, shape_of, tensor, values, values_mut};
+use crate::kernels::{self, Algorithm, ConvShape, Epilogue, NormBackward, NormParams, PoolShape};
+use crate::{BatchNormOptions, ConvOptions, PoolOptions};
+
+/// A tensor that may be absent. (`Option` is not understood as an input by `#[backend_extension]`.)
+#[derive(ExtensionType)]
+pub enum Optional<B: Backend> {
+    /// Nothing.
+    None,
+    /// A tensor.
+    Some(FloatTensor<B>),
+}
+
+/// Statistics for batch norm.
+#[derive(ExtensionType)]
+pub enum Statistics<B: Backend> {
+    /// Those of the batch, differentiated through.
+    Batch,
+    /// A mean and a variance that are constants.
+    Fixed(FloatTensor<B>, FloatTensor<B>),
+}
+
+impl<B: Backend> Optional<B> {
+    fn into_option(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::None => None,
+            Self::Some(tensor) => Some(tensor),
+        }
+    }
+}
+
+impl<B: Backend> Statistics<B> {
+    fn into_option(self) -> Option<(FloatTensor<B>, FloatTensor<B>)> {
+        match self {
+            Self::Batch => None,
+            Self::Fixed(mean, variance) => Some((mean, variance)),
+        }
+    }
+}
+
+/// The ops, routed at run time. Shapes are those of the functions at the crate's root.
+#[backend_extension(Flex, Autodiff)]
+pub trait FastOps: Backend {
+    /// See [`crate::conv2d`].
+    fn fast_conv2d(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        options: ConvOptions,
+        algorithm: Algorithm,
+    ) -> FloatTensor<Self>;
+
+    /// See [`crate::batch_norm`]: the result, the mean and the variance; only the first is
+    /// differentiable.
+    fn fast_batch_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        #[extension_type] residual: Optional<Self>,
+        #[extension_type] statistics: Statistics<Self>,
+        options: BatchNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
+    /// See [`crate::global_average_pool`].
+    fn fast_global_average_pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// See [`crate::average_pool`].
+    fn fast_average_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self>;
+
+    /// See [`crate::max_pool`].
+    fn fast_max_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self>;
+
+    /// See [`crate::shortcut_a`].
+    fn fast_shortcut_a(
+        x: FloatTensor<Self>,
+        out_channels: usize,
+        stride: usize,
+    ) -> FloatTensor<Self>;
+}
+
+// ------------------------------------------------------------------------------- forward on Flex
+
+impl FastOps for Flex {
+    fn fast_conv2d(
+        x: FlexTensor,
+        weight: FlexTensor,
+        options: ConvOptions,
+        algorithm: Algorithm,
+    ) -> FlexTensor {
+        let shape = conv_shape(&shape_of(&x), &shape_of(&weight), options);
+        convolve(x, weight, &shape, algorithm, None, None, false)
+    }
+
+    fn fast_batch_norm(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        residual: Optional<Self>,
+        statistics: Statistics<Self>,
+        options: BatchNormOptions,
+    ) -> (FlexTensor, FlexTensor, FlexTensor) {
+        let (residual, statistics) = (residual.into_option(), statistics.into_option());
+        norm_forward(x, gamma, beta, residual, statistics, options)
+    }
+
+    fn fast_global_average_pool(x: FlexTensor) -> FlexTensor {
+        let x = dense(x);
+        let [batch, height, width, channels] = dims(&shape_of(&x));
+        let y = kernels::global_average_forward(values(&x), batch, height * width, channels);
+        tensor(y, [batch, channels])
+    }
+
+    fn fast_average_pool(x: FlexTensor, options: PoolOptions) -> FlexTensor {
+        let x = dense(x);
+        let shape = pool_shape(&shape_of(&x), options);
+        tensor(
+            kernels::average_pool_forward(values(&x), &shape),
+            pooled(&shape),
+        )
+    }
+
+    fn fast_max_pool(x: FlexTensor, options: PoolOptions) -> FlexTensor {
+        max_pool_forward(x, options).0
+    }
+
+    fn fast_shortcut_a(x: FlexTensor, out_channels: usize, stride: usize) -> FlexTensor {
+        let x = dense(x);
+        let [batch, height, width, channels] = dims(&shape_of(&x));
+        let y = kernels::shortcut_a_forward(
+            values(&x),
+            batch,
+            height,
+            width,
+            channels,
+            out_channels,
+            stride,
+        );
+        let (height, width) = (height.div_ceil(stride), width.div_ceil(stride));
+        tensor(y, [batch, height, width, out_channels])
+    }
+}
+
+/// `act(conv(x) + bias [+ residual])` without gradients: inference with the norm in the weights.
+pub(crate) fn convolve(
+    x: FlexTensor,
+    weight: FlexTensor,
+    shape: &ConvShape,
+    algorithm: Algorithm,
+    bias: Option<&[f32]>,
+    residual: Option<FlexTensor>,
+    relu: bool,
+) -> FlexTensor {
+    let (x, weight, residual) = (dense(x), dense(weight), residual.map(dense));
+    let epilogue = Epilogue {
+        bias,
+        residual: residual.as_ref().map(values),
+        relu,
+    };
+    let y = kernels::conv_forward(values(&x), values(&weight), shape, algorithm, &epilogue);
+    let out = [
+        shape.batch,
+        shape.out_height(),
+        shape.out_width(),
+        shape.out_channels,
+    ];
+    tensor(y, out)
+}
+
+/// The result, the mean and the variance.
+fn norm_forward(
+    x: FlexTensor,
+    gamma: FlexTensor,
+    beta: FlexTensor,
+    residual: Option<FlexTensor>,
+    statistics: Option<(FlexTensor, FlexTensor)>,
+    options: BatchNormOptions,
+) -> (FlexTensor, FlexTensor, FlexTensor) {
+    let (mut x, gamma, beta, residual) = (dense(x), dense(gamma), dense(beta), residual.map(dense));
+    let shape = shape_of(&x);
+    let [_, _, _, channels] = dims(&shape);
+    let (mean, variance) = match statistics {
+        Some((mean, variance)) => (dense(mean), dense(variance)),
+        None => {
+            let (mean, variance) = kernels::batch_statistics(values(&x), channels);
+            (tensor(mean, [channels]), tensor(variance, [channels]))
+        }
+    };
+    let params = NormParams {
+        mean: values(&mean),
+        variance: values(&variance),
+        gamma: values(&gamma),
+        beta: values(&beta),
+        epsilon: options.epsilon,
+        relu: options.relu,
+    };
+    let residual = residual.as_ref().map(values);
+    // An input that nobody else holds (in inference: a convolution's output) is overwritten.
+    let overwritten = match values_mut(&mut x) {
+        Some(x) => {
+            kernels::norm_forward_in_place(x, residual, &params);
+            true
+        }
+        None => false,
+    };
+    let y = if overwritten {
+        x
+    } else {
+        tensor(kernels::norm_forward(values(&x), residual, &params), shape)
+    };
+    (y, mean, variance)
+}
+
+fn max_pool_forward(x: FlexTensor, options: PoolOptions) -> (FlexTensor, Vec<u32>) {
+    let x = dense(x);
+    let shape = pool_shape(&shape_of(&x), options);
+    let (y, winners) = kernels::max_pool_forward(values(&x), &shape);
+    (tensor(y, pooled(&shape)), winners)
+}
+
+pub(crate) fn conv_shape(x: &Shape, weight: &Shape, options: ConvOptions) -> ConvShape {
+    let [batch, height, width, in_channels] = dims(x);
+    let [out_channels, _, kernel, _] = dims(weight);
+    ConvShape {
+        batch,
+        height,
+        width,
+        in_channels,
+        out_channels,
+        kernel,
+        stride: options.stride,
+        padding: options.padding,
+    }
+}
+
+fn pool_shape(x: &Shape, options: PoolOptions) -> PoolShape {
+    let [batch, height, width, channels] = dims(x);
+    PoolShape {
+        batch,
+        height,
+        width,
+        channels,
+        kernel: options.kernel,
+        stride: options.stride,
+        padding: options.padding,
+    }
+}
+
+fn pooled(shape: &PoolShape) -> [usize; 4] {
+    let (height, width) = (shape.out_height(), shape.out_width());
+    [shape.batch, height, width, shape.channels]
+}
+
+fn dims(shape: &Shape) -> [usize; 4] {
+    std::array::from_fn(|axis| shape[axis])
+}
+
+// ------------------------------------------------------------------------------------- autodiff
+
+/// One op of the graph: the forward pass runs in either case, its state is saved only if tracked.
+macro_rules! record {
+    ($step:expr, $parents:expr, $forward:expr, $state:expr) => {
+        match Backward::<Flex, _>::prepare::<C>($step, $parents)
+            .compute_bound()
+            .stateful()
+        {
+            OpsKind::Tracked(node) => {
+                let state = $state;
+                node.finish(state, $forward)
+            }
+            OpsKind::UnTracked(node) => node.finish($forward),
+        }
+    };
+}
+
+impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
+    fn fast_conv2d(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        options: ConvOptions,
+        algorithm: Algorithm,
+    ) -> FloatTensor<Self> {
+        record!(
+            ConvStep,
+            [x.node(), weight.node()],
+            Flex::fast_conv2d(
+                x.into_primitive(),
+                weight.into_primitive(),
+                options,
+                algorithm
+            ),
+            ConvState {
+                shape: conv_shape(&x.shape(), &weight.shape(), options),
+                algorithm,
+                x: weight.is_tracked().then(|| x.primitive().clone()),
+                weight: x.is_tracked().then(|| weight.primitive().clone()),
+            }
+        )
+    }
+
+    fn fast_batch_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        residual: Optional<Self>,
+        statistics: Statistics<Self>,
+        options: BatchNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let parents = [x.node(), gamma.node(), beta.node()];
+        let residual = residual.into_option();
+        let fourth = residual.as_ref().map(|residual| residual.node());
+        let residual = residual.map(|residual| residual.into_primitive());
+        let statistics = statistics.into_option();
+        let batch_statistics = statistics.is_none();
+        let statistics = statistics.map(|(m, v)| (m.into_primitive(), v.into_primitive()));
+        let x = x.into_primitive();
+        let (gamma, beta) = (gamma.into_primitive(), beta.into_primitive());
+
+        // The number of parents is part of the type, hence the two arms below.
+        macro_rules! record_norm {
+            ($parents:expr) => {
+                match Backward::<Flex, _>::prepare::<C>(NormStep, $parents)
+                    .compute_bound()
+                    .stateful()
+                {
+                    OpsKind::Tracked(node) => {
+                        let (kept_x, kept_gamma, kept_beta) =
+                            (x.clone(), gamma.clone(), beta.clone());
+                        let (y, mean, variance) =
+                            norm_forward(x, gamma, beta, residual, statistics, options);
+                        let state = NormState {
+                            x: kept_x,
+                            y: options.relu.then(|| y.clone()),
+                            mean: mean.clone(),
+                            variance: variance.clone(),
+                            gamma: kept_gamma,
+                            beta: kept_beta,
+                            options,
+                            batch_statistics,
+                        };
+                        (node.finish(state, y), mean, variance)
+                    }
+                    OpsKind::UnTracked(node) => {
+                        let (y, mean, variance) =
+                            norm_forward(x, gamma, beta, residual, statistics, options);
+                        (node.finish(y), mean, variance)
+                    }
+                }
+            };
+        }
+        let (y, mean, variance) = match fourth {
+            None => record_norm!(parents),
+            Some(fourth) => {
+                let [first, second, third] = parents;
+                record_norm!([first, second, third, fourth])
+            }
+        };
+        // Statistics leave the graph: they are untracked leaves.
+        (y, Self::from_inner(mean), Self::from_inner(variance))
+    }
+
+    fn fast_global_average_pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        record!(
+            GlobalAverageStep,
+            [x.node()],
+            Flex::fast_global_average_pool(x.into_primitive()),
+            x.shape()
+        )
+    }
+
+    fn fast_average_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self> {
+        record!(
+            AverageStep,
+            [x.node()],
+            Flex::fast_average_pool(x.into_primitive(), options),
+            pool_shape(&x.shape(), options)
+        )
+    }
+
+    fn fast_max_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self> {
+        match Backward::<Flex, 1>::prepare::<C>(MaxStep, [x.node()])
+            .compute_bound()
+            .stateful()
+        {
+            OpsKind::Tracked(node) => {
+                let shape = pool_shape(&x.shape(), options);
+                let (y, winners) = max_pool_forward(x.into_primitive(), options);
+                node.finish((shape, winners), y)
+            }
+            OpsKind::UnTracked(node) => {
+                node.finish(Flex::fast_max_pool(x.into_primitive(), options))
+            }
+        }
+    }
+
+    fn fast_shortcut_a(
+        x: FloatTensor<Self>,
+        out_channels: usize,
+        stride: usize,
+    ) -> FloatTensor<Self> {
+        record!(
+            ShortcutStep,
+            [x.node()],
+            Flex::fast_shortcut_a(x.into_primitive(), out_channels, stride),
+            (x.shape(), out_channels, stride)
+        )
+    }
+}
+
+/// What the gradients of a convolution need: the input for that of the weights, and the other way
+/// round. What is not wanted is not kept.
+#[derive(Clone, Debug)]
+struct ConvState {
+    shape: ConvShape,
+    algorithm: Algorithm,
+    x: Option<FlexTensor>,
+    weight: Option<FlexTensor>,
+}
+
+#[derive(Debug)]
+struct ConvStep;
+
+impl Backward<Flex, 2> for ConvStep {
+    type State = ConvState;
+
+    fn backward(self, ops: Ops<ConvState, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = dense(grads.consume::<Flex>(&ops.node));
+        let state = ops.state;
+        let shape = &state.shape;
+        let [x_node, weight_node] = ops.parents;
+        if let (Some(node), Some(x)) = (weight_node, state.x) {
+            let x = dense(x);
+            let gradient =
+                kernels::conv_weight_gradient(values(&x), values(&dy), shape, state.algorithm);
+            let (o, i, k) = (shape.out_channels, shape.in_channels, shape.kernel);
+            grads.register::<Flex>(node.id, tensor(gradient, [o, i, k, k]));
+        }
+        if let (Some(node), Some(weight)) = (x_node, state.weight) {
+            let weight = dense(weight);
+            let gradient =
+                kernels::conv_input_gradient(values(&dy), values(&weight), shape, state.algorithm);
+            let input = [shape.batch, shape.height, shape.width, shape.in_channels];
+            grads.register::<Flex>(node.id, tensor(gradient, input));
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct NormState {
+    x: FlexTensor,
+    /// For the mask of the ReLU.
+    y: Option<FlexTensor>,
+    mean: FlexTensor,
+    variance: FlexTensor,
+    gamma: FlexTensor,
+    beta: FlexTensor,
+    options: BatchNormOptions,
+    batch_statistics: bool,
+}
+
+/// Parents: input, scale, shift and, if there are four, the residual.
+#[derive(Debug)]
+struct NormStep;
+
+impl<const N: usize> Backward<Flex, N> for NormStep {
+    type State = NormState;
+
+    fn backward(self, ops: Ops<NormState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let mut dy = dense(grads.consume::<Flex>(&ops.node));
+        let state = ops.state;
+        let mut parents = ops.parents.into_iter();
+        let mut parent = || parents.next().flatten();
+        let (x_node, gamma_node, beta_node, residual_node) =
+            (parent(), parent(), parent(), parent());
+        let (x, mean, variance) = (dense(state.x), dense(state.mean), dense(state.variance));
+        let (gamma, beta) = (dense(state.gamma), dense(state.beta));
+        let y = state.y.map(dense);
+        let saved = NormBackward {
+            x: values(&x),
+            y: y.as_ref().map_or(&[], values),
+            params: NormParams {
+                mean: values(&mean),
+                variance: values(&variance),
+                gamma: values(&gamma),
+                beta: values(&beta),
+                epsilon: state.options.epsilon,
+                relu: state.options.relu,
+            },
+            batch_statistics: state.batch_statistics,
+            want_dx: x_node.is_some(),
+            want_residual: residual_node.is_some(),
+        };
+        let (channels, shape) = (shape_of(&gamma), shape_of(&x));
+        // The gradient is ours alone as a rule, and is overwritten; if not, this makes a copy.
+        let found = kernels::norm_backward(dy.storage_mut::<f32>(), &saved);
+        if let Some(node) = gamma_node {
+            grads.register::<Flex>(node.id, tensor(found.gamma, channels.clone()));
+        }
+        if let Some(node) = beta_node {
+            grads.register::<Flex>(node.id, tensor(found.beta, channels));
+        }
+        if let (Some(node), Some(gradient)) = (residual_node, found.residual) {
+            grads.register::<Flex>(node.id, tensor(gradient, shape));
+        }
+        if let Some(node) = x_node {
+            grads.register::<Flex>(node.id, dy);
+        }
+    }
+}
+
+/// A step with one parent: `gradient(dy, state)`.
+macro_rules! single_parent {
+    ($name:ident, $state:ty, $gradient:expr) => {
+        #[derive(Debug)]
+        struct $name;
+
+        impl Backward<Flex, 1> for $name {
+            type State = $state;
+
+            fn backward(self, ops: Ops<$state, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+                let dy = dense(grads.consume::<Flex>(&ops.node));
+                if let [Some(node)] = ops.parents {
+                    let gradient: fn(&[f32], $state) -> FlexTensor = $gradient;
+                    grads.register::<Flex>(node.id, gradient(values(&dy), ops.state));
+                }
+            }
+        }
+    };
+}
+
+single_parent!(GlobalAverageStep, Shape, |dy, shape| {
+    let [batch, height, width, channels] = dims(&shape);
+    let dx = kernels::global_average_backward(dy, batch, height * width, channels);
+    tensor(dx, shape)
+});
+
+single_parent!(AverageStep, PoolShape, |dy, shape| {
+    let input = [shape.batch, shape.height, shape.width, shape.channels];
+    tensor(kernels::average_pool_backward(dy, &shape), input)
+});
+
+single_parent!(MaxStep, (PoolShape, Vec<u32>), |dy, (shape, winners)| {
+    let input = [shape.batch, shape.height, shape.width, shape.channels];
+    tensor(kernels::max_pool_backward(dy, &winners, &shape), input)
+});
+
+single_parent!(ShortcutStep, (Shape, usize, usize), |dy,
+                                                     (
+    shape,
+    out_channels,
+    stride,
+)| {
+    let [batch, height, width, channels] = dims(&shape);
+    let dx = kernels::shortcut_a_backward(dy, batch, height, width, channels, out_channels, stride);
+    tensor(dx, shape)
+});

@@ -1,0 +1,359 @@
+//! Direct convolution as an implicit matrix product.
+//!
+//! ```text
+//!            taps x channel blocks (steps)                     output channels
+//!          ┌──────┬──────┬─────┬──────┐                      ┌────────┬────────┐
+//!  pixels  │plane │plane │ ... │plane │   x  steps x lanes   │ panel  │ panel  │
+//!  (block) │      │      │     │      │                      │        │        │
+//!          └──────┴──────┴─────┴──────┘                      └────────┴────────┘
+//! ```
+//!
+//! A block of output pixels gathers its patches into planes `[tap][channel block][pixel][LANES]`, zeros where the kernel hangs over the
+//! edge. It stays in the second-level cache while every panel of packed weights passes by.
+
+use super::gemm::{Finish, Product, Rows, Step};
+use super::patches::{Geometry, gather, plane_stride};
+use super::{ConvShape, Epilogue};
+use crate::kernels::recycle::Scratch;
+use crate::kernels::simd::{Isa, Kernel, Simd};
+use crate::kernels::{Out, filled};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Most output pixels in a block: a multiple of every instruction set's tile.
+pub(super) const BLOCK_PIXELS: usize = 168;
+/// Most values of a pixel's patch in a block; longer reductions are cut and accumulated.
+const BLOCK_REDUCTION: usize = 640;
+
+/// Packed weights: panels of some vectors of output channels (the last may have fewer), each `[tap][in][panel width]`, zeros in missing lanes.
+pub(super) struct Packed {
+    values: Scratch,
+    reduction: usize,
+    panels: Panels,
+}
+
+/// How output channels are cut into panels.
+#[derive(Clone, Copy)]
+pub(super) struct Panels {
+    pub(super) outputs: usize,
+    pub(super) lanes: usize,
+    /// Lanes of a full panel.
+    pub(super) width: usize,
+}
+
+impl Panels {
+    pub(super) fn new(outputs: usize, isa: Isa) -> Self {
+        let lanes = isa.lanes();
+        Self {
+            outputs,
+            lanes,
+            width: lanes * isa.panel(),
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.outputs.div_ceil(self.width)
+    }
+
+    /// Vectors of panel `p`.
+    pub(super) fn vectors(&self, p: usize) -> usize {
+        (self.outputs - p * self.width)
+            .div_ceil(self.lanes)
+            .min(self.width / self.lanes)
+    }
+
+    /// Lanes of panel `p`'s last vector that exist.
+    pub(super) fn last_lanes(&self, p: usize) -> usize {
+        (self.outputs - p * self.width - (self.vectors(p) - 1) * self.lanes).min(self.lanes)
+    }
+
+    /// Output channels rounded up to whole vectors.
+    pub(super) fn padded(&self) -> usize {
+        self.outputs.next_multiple_of(self.lanes)
+    }
+}
+
+/// Where a weight is: output channel `o`, input channel `i`, tap `t` at `o * output + i * input + taps[t]`.
+struct WeightOrder {
+    output: usize,
+    input: usize,
+    taps: Vec<usize>,
+}
+
+impl Packed {
+    fn new(weight: &[f32], [outputs, inputs]: [usize; 2], order: &WeightOrder, isa: Isa) -> Self {
+        /// Input channels that are brought over together: enough for contiguous reads, few enough for the first-level cache.
+        const AT_ONCE: usize = 8;
+        let reduction = order.taps.len() * inputs;
+        let panels = Panels::new(outputs, isa);
+        let mut values = Scratch::new(panels.padded() * reduction);
+        let out = Out(values.as_mut_ptr());
+        let parts = inputs.div_ceil(AT_ONCE);
+        (0..panels.count() * parts)
+            .into_par_iter()
+            .for_each(|task| {
+                let (p, part) = (task / parts, task % parts);
+                let first = p * panels.width;
+                let width = panels.vectors(p) * panels.lanes;
+                for lane in 0..width {
+                    for i in part * AT_ONCE..((part + 1) * AT_ONCE).min(inputs) {
+                        for (t, tap) in order.taps.iter().enumerate() {
+                            let o = first + lane;
+                            let value = if o < outputs {
+                                weight[o * order.output + i * order.input + tap]
+                            } else {
+                                0.
+                            };
+                            // SAFETY: inside panel `p` and among these input channels, which only this task writes.
+                            unsafe {
+                                *out.at(first * reduction + (t * inputs + i) * width + lane) =
+                                    value;
+                            };
+                        }
+                    }
+                }
+            });
+        Self {
+            values,
+            reduction,
+            panels,
+        }
+    }
+
+    /// Panel `p` from row `row` of the reduction on.
+    fn panel(&self, p: usize, row: usize) -> *const f32 {
+        let width = self.panels.vectors(p) * self.panels.lanes;
+        self.values
+            .as_ptr()
+            .wrapping_add(p * self.panels.width * self.reduction + row * width)
+    }
+}
+
+/// One product of gathered patches and packed weights. Pixel `(i, j)` of the grid goes to pixel `(step i + at.0, step j + at.1)` of the output.
+struct Convolution<'a> {
+    geometry: Geometry,
+    source: &'a [f32],
+    weights: Packed,
+    out: Out,
+    out_size: [usize; 2],
+    out_step: usize,
+    out_at: [usize; 2],
+    epilogue: Epilogue<'a>,
+}
+
+impl Convolution<'_> {
+    fn run(&self, isa: Isa) {
+        let (pixels, panels) = (self.geometry.pixels(), self.weights.panels.count());
+        let block = BLOCK_PIXELS.min(pixels.max(1));
+        let blocks = pixels.div_ceil(block);
+        // Few blocks: cut the output channels too, so that there is work for every core.
+        let groups = (16 / blocks.max(1)).clamp(1, panels.max(1));
+        let group = panels.div_ceil(groups);
+        (0..blocks * groups).into_par_iter().for_each(|task| {
+            let (g, b) = (task / blocks, task % blocks);
+            isa.run(Task {
+                convolution: self,
+                pixels: b * block..((b + 1) * block).min(pixels),
+                panels: g * group..((g + 1) * group).min(panels),
+            });
+        });
+    }
+}
+
+/// A block of pixels times a range of panels.
+struct Task<'a> {
+    convolution: &'a Convolution<'a>,
+    pixels: Range<usize>,
+    panels: Range<usize>,
+}
+
+impl Kernel for Task<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let c = self.convolution;
+        let g = &c.geometry;
+        let panels = c.weights.panels;
+        let outputs = panels.outputs;
+        let count = self.pixels.len();
+        let mut offsets = [0; BLOCK_PIXELS];
+        for (offset, pixel) in offsets.iter_mut().zip(self.pixels.clone()) {
+            let (row, j) = (pixel / g.grid[1], pixel % g.grid[1]);
+            let (n, i) = (row / g.grid[0], row % g.grid[0]);
+            let (i, j) = (c.out_step * i + c.out_at[0], c.out_step * j + c.out_at[1]);
+            *offset = ((n * c.out_size[0] + i) * c.out_size[1] + j) * outputs;
+        }
+        let planes = g.planes(S::LANES);
+        let chunk = (BLOCK_REDUCTION / S::LANES).min(planes).max(1);
+        let mut patches = Scratch::new(chunk * plane_stride(BLOCK_PIXELS, S::LANES));
+        let mut steps = Vec::with_capacity(chunk);
+        let mut first = 0;
+        let mut reduced = 0;
+        loop {
+            let chunk = first..(first + chunk).min(planes);
+            // SAFETY: the scratch buffer has room for `chunk` planes of a full block.
+            unsafe {
+                gather::<S>(
+                    g,
+                    c.source,
+                    self.pixels.clone(),
+                    chunk.clone(),
+                    patches.as_mut_ptr(),
+                    BLOCK_PIXELS,
+                );
+            };
+            steps.clear();
+            steps.extend(chunk.clone().map(|plane| Step {
+                offset: (plane - chunk.start) * plane_stride(BLOCK_PIXELS, S::LANES),
+                count: g.plane_values(plane, S::LANES),
+            }));
+            let last = chunk.end == planes;
+            for panel in self.panels.clone() {
+                let channel = panel * panels.width;
+                let null = std::ptr::null();
+                let finish = if last {
+                    Finish {
+                        bias: c.epilogue.bias.map_or(null, |b| b[channel..].as_ptr()),
+                        residual: c
+                            .epilogue
+                            .residual
+                            .map_or(null, |r| r.as_ptr().wrapping_add(channel)),
+                        relu: c.epilogue.relu,
+                    }
+                } else {
+                    Finish::NONE
+                };
+                let product = Product {
+                    rows: count,
+                    a: patches.as_ptr(),
+                    steps: &steps,
+                    weights: c.weights.panel(panel, reduced),
+                    vectors: panels.vectors(panel),
+                    out: c.out.at(channel),
+                    out_rows: Rows::At(&offsets),
+                    out_vector: S::LANES,
+                    last_lanes: panels.last_lanes(panel),
+                    accumulate: first > 0,
+                    finish,
+                };
+                // SAFETY: the planes hold `count` rows, the panel holds the steps' channels, and every (pixel, channel) of the output
+                // belongs to exactly one task.
+                unsafe { (&product).run::<S>() };
+            }
+            reduced += steps.iter().map(|s| s.count).sum::<usize>();
+            first = chunk.end;
+            if last {
+                break;
+            }
+        }
+    }
+}
+
+/// `y` from `x`.
+pub(super) fn forward(
+    x: &[f32],
+    weight: &[f32],
+    s: &ConvShape,
+    epilogue: &Epilogue,
+    isa: Isa,
+) -> Vec<f32> {
+    let geometry = Geometry::forward(s, isa.lanes());
+    let kernel = s.kernel * s.kernel;
+    let weights = if geometry.span == 1 {
+        let order = WeightOrder {
+            output: s.in_channels * kernel,
+            input: kernel,
+            taps: (0..kernel).collect(),
+        };
+        Packed::new(weight, [s.out_channels, s.in_channels], &order, isa)
+    } else {
+        // Every value of a patch is a tap of its own: rows of the kernel, pixels, channels.
+        let taps = (0..kernel)
+            .flat_map(|pixel| (0..s.in_channels).map(move |i| i * kernel + pixel))
+            .collect();
+        Packed::new(
+            weight,
+            [s.out_channels, 1],
+            &WeightOrder {
+                output: s.in_channels * kernel,
+                input: 0,
+                taps,
+            },
+            isa,
+        )
+    };
+    // SAFETY: the grid covers every pixel of the output, the panels every channel.
+    unsafe {
+        filled(s.out_len(), |out| {
+            let out_size = geometry.grid;
+            Convolution {
+                geometry,
+                source: x,
+                weights,
+                out,
+                out_size,
+                out_step: 1,
+                out_at: [0, 0],
+                epilogue: *epilogue,
+            }
+            .run(isa);
+        })
+    }
+}
+
+/// `dx` from `dy`: `dx[h, w, c] = sum over a, b, o of dy[(h + padding - a) / stride, (w + padding - b) / stride, o] w[o, c, a, b]`, where the
+/// divisions leave no remainder. The pixels with the same remainders form a grid, and each grid is a convolution of stride 1 with some of the taps.
+pub(super) fn input_gradient(dy: &[f32], weight: &[f32], s: &ConvShape, isa: Isa) -> Vec<f32> {
+    let taps = s.kernel * s.kernel;
+    let (inputs, outputs) = (s.out_channels, s.in_channels);
+    let grid_edge = |edge: usize, phase: usize| edge.saturating_sub(phase).div_ceil(s.stride);
+    // SAFETY: the grids together cover every pixel of the input, the panels every channel.
+    unsafe {
+        filled(s.in_len(), |out| {
+            for phase in 0..s.stride * s.stride {
+                let at = [phase / s.stride, phase % s.stride];
+                // Along one edge: the taps that meet this phase, and how far their source lies from the grid's own coordinate.
+                let meets = |phase: usize| {
+                    let stride = s.stride.cast_signed();
+                    (0..s.kernel).filter_map(move |tap| {
+                        let distance = (phase + s.padding).cast_signed() - tap.cast_signed();
+                        (distance.rem_euclid(stride) == 0)
+                            .then(|| (tap, distance.div_euclid(stride)))
+                    })
+                };
+                let chosen: Vec<_> = meets(at[0])
+                    .flat_map(|(a, down)| {
+                        meets(at[1]).map(move |(b, right)| (a * s.kernel + b, (down, right)))
+                    })
+                    .collect();
+                let geometry = Geometry {
+                    batch: s.batch,
+                    grid: [grid_edge(s.height, at[0]), grid_edge(s.width, at[1])],
+                    step: 1,
+                    source: [s.out_height(), s.out_width()],
+                    channels: inputs,
+                    span: 1,
+                    taps: chosen.iter().map(|c| c.1).collect(),
+                };
+                let order = WeightOrder {
+                    output: taps,
+                    input: outputs * taps,
+                    taps: chosen.iter().map(|c| c.0).collect(),
+                };
+                let weights = Packed::new(weight, [outputs, inputs], &order, isa);
+                Convolution {
+                    geometry,
+                    source: dy,
+                    weights,
+                    out,
+                    out_size: [s.height, s.width],
+                    out_step: s.stride,
+                    out_at: at,
+                    epilogue: Epilogue::default(),
+                }
+                .run(isa);
+            }
+        })
+    }
+}

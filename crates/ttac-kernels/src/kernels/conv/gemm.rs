@@ -1,0 +1,300 @@
+//! The two micro-kernels under every convolution.
+//!
+//! Both work on *planes*: `[rows][LANES]`, one vector of channels per row. A row is an output pixel (direct convolution) or a tile
+//! (Winograd), so a value and its neighbour in the next row are always `LANES` floats apart. The distance is a compile-time constant,
+//! hence one address register serves all rows of a register tile.
+
+use crate::kernels::simd::{Kernel, Simd};
+
+/// One piece of a reduction: `count` channels, whose values for row `r` begin at `offset + r * LANES`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) offset: usize,
+    pub(super) count: usize,
+}
+
+/// Where the rows of a product go, in floats from the output pointer.
+#[derive(Clone, Copy)]
+pub(super) enum Rows<'a> {
+    /// Row `r` at `r * stride`.
+    Every(usize),
+    /// Row `r` at `offsets[r]`.
+    At(&'a [usize]),
+}
+
+/// `out[row][o] = sum over steps, channels of a[row][channel] * weights[channel][o]`, for one panel of vectors of `o`.
+pub(super) struct Product<'a> {
+    pub(super) rows: usize,
+    pub(super) a: *const f32,
+    pub(super) steps: &'a [Step],
+    /// `[channels of all steps][vectors * LANES]`.
+    pub(super) weights: *const f32,
+    /// Vectors in the panel, at most `PANEL`.
+    pub(super) vectors: usize,
+    pub(super) out: *mut f32,
+    pub(super) out_rows: Rows<'a>,
+    /// Floats between the panel's vectors in the output.
+    pub(super) out_vector: usize,
+    /// Lanes of the last vector that exist in the output.
+    pub(super) last_lanes: usize,
+    /// Add to what the output holds.
+    pub(super) accumulate: bool,
+    /// What is done to the sum before it is stored.
+    pub(super) finish: Finish,
+}
+
+/// An epilogue, for one panel. Null pointers: none.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    /// At the panel's first channel.
+    pub(super) bias: *const f32,
+    /// Laid out as the output, at the same place as `out`.
+    pub(super) residual: *const f32,
+    pub(super) relu: bool,
+}
+
+impl Finish {
+    pub(super) const NONE: Self = Self {
+        bias: std::ptr::null(),
+        residual: std::ptr::null(),
+        relu: false,
+    };
+}
+
+impl Kernel for &Product<'_> {
+    type Output = ();
+
+    /// Cuts the rows into register tiles: as many full ones as fit, then powers of two.
+    ///
+    /// # Safety
+    /// Besides the instruction set: all pointers cover what [`Product`]'s fields say, and nobody else writes the output.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let mut row = 0;
+        macro_rules! tiles {
+            ($($size:literal [$($vectors:literal)*])*) => { $(
+                let count = (self.rows - row) / $size;
+                if count > 0 && $size * self.vectors <= S::SUMS {
+                    match self.vectors {
+                        $($vectors => {
+                            // SAFETY: rows `row .. row + count * size` exist; the rest is the caller's promise.
+                            unsafe { S::enter(Tiles::<$size, $vectors> { product: self, row, count }) };
+                        })*
+                        vectors => unreachable!("a panel of {vectors} vectors"),
+                    }
+                    row += count * $size;
+                }
+            )* };
+        }
+        tiles!(12 [1 2] 8 [1 2 3] 6 [1 2 3 4] 4 [1 2 3 4] 2 [1 2 3 4] 1 [1 2 3 4]);
+        debug_assert_eq!(row, self.rows);
+    }
+}
+
+/// `count` register tiles of `R` rows and `N` vectors, from `row` on.
+struct Tiles<'a, const R: usize, const N: usize> {
+    product: &'a Product<'a>,
+    row: usize,
+    count: usize,
+}
+
+impl<const R: usize, const N: usize> Kernel for Tiles<'_, R, N> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        for tile in 0..self.count {
+            // SAFETY: the caller vouches for `count` tiles.
+            unsafe { register_tile::<S, R, N>(self.product, self.row + tile * R) };
+        }
+    }
+}
+
+/// `R` rows by `N` vectors, held in registers over the whole reduction: `N` loads of weights and `R` broadcasts feed `R * N` FMAs.
+#[inline(always)]
+unsafe fn register_tile<S: Simd, const R: usize, const N: usize>(p: &Product, row: usize) {
+    // SAFETY: the caller vouches for the pointers in `p` and for rows `row .. row + R`.
+    unsafe {
+        if let Rows::At(_) = p.out_rows {
+            // The output is far away: fetch it while the sums are made.
+            for r in 0..R {
+                for n in 0..N {
+                    S::prefetch_write(p.out.add(p.row(row + r) + n * p.out_vector));
+                }
+            }
+        }
+        let mut sums = [[S::splat(0.); N]; R];
+        let mut weights = p.weights;
+        for step in p.steps {
+            let mut a = p.a.add(step.offset + row * S::LANES);
+            for _ in 0..step.count {
+                let mut w = [S::splat(0.); N];
+                for n in 0..N {
+                    w[n] = S::load(weights.add(n * S::LANES));
+                }
+                for r in 0..R {
+                    let x = S::splat(*a.add(r * S::LANES));
+                    for n in 0..N {
+                        sums[r][n] = S::fma(x, w[n], sums[r][n]);
+                    }
+                }
+                a = a.add(1);
+                weights = weights.add(N * S::LANES);
+            }
+        }
+        if p.plain(S::LANES) {
+            for r in 0..R {
+                for n in 0..N {
+                    S::store(p.out.add(p.row(row + r) + n * p.out_vector), sums[r][n]);
+                }
+            }
+        } else {
+            // Through memory, in a loop that is not unrolled: an unrolled one would not leave the sums in registers above.
+            let mut buffer = [0f32; 24 * 16];
+            for r in 0..R {
+                for n in 0..N {
+                    S::store(buffer.as_mut_ptr().add((r * N + n) * S::LANES), sums[r][n]);
+                }
+            }
+            for r in 0..R {
+                for n in 0..N {
+                    let lanes = if n + 1 == N { p.last_lanes } else { S::LANES };
+                    let at = p.row(row + r) + n * p.out_vector;
+                    let sum = S::load(buffer.as_ptr().add((r * N + n) * S::LANES));
+                    p.store::<S>(sum, at, n, lanes);
+                }
+            }
+        }
+    }
+}
+
+impl Product<'_> {
+    /// Whether the sums are stored as they are.
+    #[inline(always)]
+    fn plain(&self, lanes: usize) -> bool {
+        let finish = &self.finish;
+        self.last_lanes == lanes
+            && !self.accumulate
+            && finish.bias.is_null()
+            && finish.residual.is_null()
+            && !finish.relu
+    }
+
+    /// Where row `row` begins in the output.
+    #[inline(always)]
+    unsafe fn row(&self, row: usize) -> usize {
+        match self.out_rows {
+            Rows::Every(stride) => row * stride,
+            // SAFETY: the caller asks for rows that exist.
+            Rows::At(offsets) => unsafe { *offsets.get_unchecked(row) },
+        }
+    }
+
+    /// Finishes and stores the first `lanes` of a sum, that of vector `n` of the panel, at `at`.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, mut sum: S::V, at: usize, n: usize, lanes: usize) {
+        // SAFETY: the caller vouches for `lanes` floats at `at`, the creator of `self` for the epilogue's pointers.
+        unsafe {
+            let out = self.out.add(at);
+            if self.accumulate {
+                sum = S::add(sum, S::load_partial(out, lanes));
+            }
+            if !self.finish.bias.is_null() {
+                sum = S::add(
+                    sum,
+                    S::load_partial(self.finish.bias.add(n * S::LANES), lanes),
+                );
+            }
+            if !self.finish.residual.is_null() {
+                sum = S::add(sum, S::load_partial(self.finish.residual.add(at), lanes));
+            }
+            if self.finish.relu {
+                sum = S::relu(sum);
+            }
+            S::store_partial(out, sum, lanes);
+        }
+    }
+}
+
+/// `out[channel][o] = sum over rows of a[row][channel] * b[row][o]`, for the channels of one plane of `a` and all planes of `b`.
+pub(super) struct Outer {
+    pub(super) rows: usize,
+    pub(super) a: *const f32,
+    /// Channels of `a`'s plane that exist.
+    pub(super) channels: usize,
+    pub(super) b: *const f32,
+    pub(super) b_planes: usize,
+    /// Floats between planes of `b`.
+    pub(super) b_plane: usize,
+    pub(super) out: *mut f32,
+    /// Floats between channels in the output; at least `b_planes * LANES`.
+    pub(super) out_stride: usize,
+    /// Add to what the output holds.
+    pub(super) accumulate: bool,
+}
+
+impl Kernel for &Outer {
+    type Output = ();
+
+    /// # Safety
+    /// Besides the instruction set: all pointers cover what [`Outer`]'s fields say, and nobody else touches the output.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let mut plane = 0;
+        macro_rules! tiles {
+            ($($vectors:literal [$($size:literal)*])*) => { $(
+                while $vectors <= S::PANEL && self.b_planes - plane >= $vectors {
+                    let mut channel = 0;
+                    $(while self.channels - channel >= $size {
+                        // SAFETY: these channels and planes exist; the rest is the caller's promise.
+                        unsafe { outer_tile::<S, $size, $vectors>(self, channel, plane) };
+                        channel += $size;
+                    })*
+                    plane += $vectors;
+                }
+            )* };
+        }
+        tiles!(4 [4 2 1] 2 [8 4 2 1] 1 [8 4 2 1]);
+    }
+}
+
+/// `R` channels by `N` vectors, held in registers over all rows.
+#[inline(always)]
+unsafe fn outer_tile<S: Simd, const R: usize, const N: usize>(
+    p: &Outer,
+    channel: usize,
+    plane: usize,
+) {
+    // SAFETY: the caller vouches for the pointers in `p` and for `channel .. channel + R`, `plane .. plane + N`.
+    unsafe {
+        let mut sums = [[S::splat(0.); N]; R];
+        let mut a = p.a.add(channel);
+        let mut b = p.b.add(plane * p.b_plane);
+        for _ in 0..p.rows {
+            let mut w = [S::splat(0.); N];
+            for n in 0..N {
+                w[n] = S::load(b.add(n * p.b_plane));
+            }
+            for r in 0..R {
+                let x = S::splat(*a.add(r));
+                for n in 0..N {
+                    sums[r][n] = S::fma(x, w[n], sums[r][n]);
+                }
+            }
+            a = a.add(S::LANES);
+            b = b.add(S::LANES);
+        }
+        for r in 0..R {
+            for n in 0..N {
+                let out = p
+                    .out
+                    .add((channel + r) * p.out_stride + (plane + n) * S::LANES);
+                let mut sum = sums[r][n];
+                if p.accumulate {
+                    sum = S::add(sum, S::load(out));
+                }
+                S::store(out, sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,626 @@
+//! Batch norm with residual addition and ReLU in one pass: `y = relu(gamma (x - mean) / sqrt(variance + epsilon) + beta + residual)`.
+//!
+//! All of it is bound by memory. So a tensor is walked as one flat array, a vector at a time, and what belongs to a channel is repeated up to
+//! a *period*, a common multiple of channels and lanes, so that any number of channels runs on full vectors.
+
+use super::simd::{Isa, Kernel, Simd};
+use super::{Out, filled};
+use rayon::prelude::*;
+
+/// Floats summed in `f32` before they are added up in `f64`: they fit the first-level cache, unless there are so many channels that the adding up
+/// would take longer than the sums.
+const CHUNK: usize = 8 * 1024;
+const CHUNK_ROWS: usize = 64;
+/// Floats per task.
+const TASK: usize = 16 * CHUNK;
+
+/// What the normalisation of each channel needs.
+#[derive(Clone, Copy, Debug)]
+pub struct NormParams<'a> {
+    /// Mean per channel.
+    pub mean: &'a [f32],
+    /// Biased variance per channel.
+    pub variance: &'a [f32],
+    /// Scale per channel.
+    pub gamma: &'a [f32],
+    /// Shift per channel.
+    pub beta: &'a [f32],
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Whether negative results become 0.
+    pub relu: bool,
+}
+
+impl NormParams<'_> {
+    fn channels(&self) -> usize {
+        self.mean.len()
+    }
+
+    fn check(&self, len: usize) {
+        let c = self.channels();
+        let found = [self.variance.len(), self.gamma.len(), self.beta.len()];
+        assert!(
+            found == [c; 3],
+            "variance, gamma and beta of a batch norm: expected the shape [{c}] of the mean, found the lengths {found:?}"
+        );
+        check_rows(len, c);
+    }
+
+    /// `1 / sqrt(variance + epsilon)`, in `f64`.
+    fn inverse_deviation(&self, channel: usize) -> f64 {
+        1. / (f64::from(self.variance[channel]) + f64::from(self.epsilon)).sqrt()
+    }
+}
+
+fn check_rows(len: usize, channels: usize) {
+    assert!(
+        channels > 0 && len.is_multiple_of(channels),
+        "input of a batch norm: expected the shape [.., {channels}], found {len} values"
+    );
+}
+
+fn check_same(what: &str, found: usize, expected: usize) {
+    assert!(
+        found == expected,
+        "{what} of a batch norm: expected {expected} values as in the input, found {found}"
+    );
+}
+
+/// How a tensor is cut: whole rows of channels per chunk and per task, and per-channel values repeated.
+#[derive(Clone, Copy)]
+struct Walk {
+    channels: usize,
+    /// Common multiple of channels and lanes, of at least eight vectors so that sums kept in memory do not wait for each other.
+    period: usize,
+    chunk: usize,
+    task: usize,
+}
+
+impl Walk {
+    fn new(channels: usize, isa: Isa) -> Self {
+        let lanes = isa.lanes();
+        let mut common = channels;
+        while !common.is_multiple_of(lanes) {
+            common += channels;
+        }
+        let whole_rows = |floats: usize| (floats / channels).max(1) * channels;
+        let chunk = whole_rows(CHUNK).max(CHUNK_ROWS * channels);
+        Self {
+            channels,
+            period: common * (8 * lanes).div_ceil(common),
+            chunk,
+            task: chunk * (TASK / chunk).max(1),
+        }
+    }
+
+    /// One period of a value per channel.
+    fn repeat(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
+        let mut all: Vec<f32> = (0..self.channels).map(value).collect();
+        all.reserve(self.period - self.channels);
+        while all.len() < self.period {
+            all.extend_from_within(..self.channels);
+        }
+        all
+    }
+
+    /// Adds a period of partial sums to the channels' totals, in order, and clears it.
+    fn fold(&self, partial: &mut [f32], totals: &mut [f64]) {
+        for row in partial.chunks_exact_mut(self.channels) {
+            for (total, partial) in totals.iter_mut().zip(row) {
+                *total += f64::from(*partial);
+                *partial = 0.;
+            }
+        }
+    }
+
+    fn tasks(&self, len: usize) -> usize {
+        len.div_ceil(self.task)
+    }
+}
+
+/// Mean and sum of squared deviations per channel, of `count` values each.
+struct Moments {
+    count: f64,
+    mean: Vec<f64>,
+    squares: Vec<f64>,
+}
+
+impl Moments {
+    /// Merges by the rule of Chan, Golub and `LeVeque`.
+    fn merge(&mut self, other: &Self) {
+        let count = self.count + other.count;
+        if count == 0. {
+            return;
+        }
+        let (share, cross) = (other.count / count, self.count * other.count / count);
+        for (i, (mean, squares)) in self.mean.iter_mut().zip(&mut self.squares).enumerate() {
+            let delta = other.mean[i] - *mean;
+            *mean += delta * share;
+            *squares += other.squares[i] + delta * delta * cross;
+        }
+        self.count = count;
+    }
+}
+
+/// Adds up `x - shift` and, unless there is no place for them, `(x - shift)^2` over a chunk, per place in the period.
+struct DeviationSums<'a> {
+    x: &'a [f32],
+    shift: &'a [f32],
+    sums: &'a mut [f32],
+    squares: &'a mut [f32],
+}
+
+impl Kernel for DeviationSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let (len, period) = (self.x.len(), self.shift.len());
+        let with_squares = !self.squares.is_empty();
+        let (mut at, mut phase) = (0, 0);
+        while at < len {
+            let n = len - at;
+            // SAFETY: `at + min(n, LANES) <= len`, and `phase + LANES <= period`, the length of the other three.
+            unsafe {
+                let sum = self.sums.as_mut_ptr().add(phase);
+                let x = S::load_partial(self.x.as_ptr().add(at), n);
+                // Lanes past the end would count as `-shift`.
+                let shift = if n < S::LANES {
+                    S::load_partial(self.shift.as_ptr().add(phase), n)
+                } else {
+                    S::load(self.shift.as_ptr().add(phase))
+                };
+                let d = S::sub(x, shift);
+                S::store(sum, S::add(S::load(sum), d));
+                if with_squares {
+                    let square = self.squares.as_mut_ptr().add(phase);
+                    S::store(square, S::fma(d, d, S::load(square)));
+                }
+            }
+            at += S::LANES;
+            phase += S::LANES;
+            if phase == period {
+                phase = 0;
+            }
+        }
+    }
+}
+
+/// Mean and biased variance per channel of `x`, `[.., channels]`. Without any rows both are 0.
+///
+/// Each chunk is read twice while it is in the cache: for its mean, then for the deviations from it. Chunks are merged in `f64`. That is as good as two passes
+/// over the data, without cancellation however far the mean lies from zero.
+///
+/// # Panics
+/// If `x` does not consist of whole rows.
+pub fn batch_statistics(x: &[f32], channels: usize) -> (Vec<f32>, Vec<f32>) {
+    check_rows(x.len(), channels);
+    let isa = Isa::current();
+    let walk = Walk::new(channels, isa);
+    let parts: Vec<Moments> = x
+        .par_chunks(walk.task)
+        .map(|task| {
+            let zeros = || vec![0.; channels];
+            let mut all = Moments {
+                count: 0.,
+                mean: zeros(),
+                squares: zeros(),
+            };
+            let (mut sums, mut squares) = (vec![0.; walk.period], vec![0.; walk.period]);
+            let no_shift = vec![0.; walk.period];
+            for chunk in task.chunks(walk.chunk) {
+                // First pass over the cached chunk: its mean. Second: the deviations from it.
+                isa.run(DeviationSums {
+                    x: chunk,
+                    shift: &no_shift,
+                    sums: &mut sums,
+                    squares: &mut [],
+                });
+                let count = (chunk.len() / channels) as f64;
+                let mut mean = zeros();
+                walk.fold(&mut sums, &mut mean);
+                let shift = walk.repeat(|c| (mean[c] / count) as f32);
+                isa.run(DeviationSums {
+                    x: chunk,
+                    shift: &shift,
+                    sums: &mut sums,
+                    squares: &mut squares,
+                });
+                let mut part = Moments {
+                    count,
+                    mean: zeros(),
+                    squares: zeros(),
+                };
+                walk.fold(&mut sums, &mut part.mean);
+                walk.fold(&mut squares, &mut part.squares);
+                for (c, (mean, square)) in part.mean.iter_mut().zip(&mut part.squares).enumerate() {
+                    // `mean` is still the sum of the deviations; it would be 0 in exact arithmetic.
+                    *square -= *mean * *mean / count;
+                    *mean = f64::from(shift[c]) + *mean / count;
+                }
+                all.merge(&part);
+            }
+            all
+        })
+        .collect();
+    let mut total = Moments {
+        count: 0.,
+        mean: vec![0.; channels],
+        squares: vec![0.; channels],
+    };
+    for part in &parts {
+        total.merge(part);
+    }
+    let mean = total.mean.iter().map(|&m| m as f32).collect();
+    let variance = total
+        .squares
+        .iter()
+        .map(|&s| (s.max(0.) / total.count.max(1.)) as f32)
+        .collect();
+    (mean, variance)
+}
+
+/// `y = scale x + shift [+ residual]`, then perhaps ReLU; `x` and `y` may be the same.
+struct Affine<'a> {
+    x: *const f32,
+    y: *mut f32,
+    len: usize,
+    residual: Option<&'a [f32]>,
+    scale: &'a [f32],
+    shift: &'a [f32],
+    relu: bool,
+}
+
+impl Kernel for Affine<'_> {
+    type Output = ();
+
+    /// # Safety
+    /// `x` and `y` are valid for `len` floats.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let period = self.scale.len();
+        let (mut at, mut phase) = (0, 0);
+        while at < self.len {
+            let n = self.len - at;
+            // SAFETY: `at + min(n, LANES) <= len`, the length of the residual too; `phase + LANES <= period`.
+            unsafe {
+                let x = S::load_partial(self.x.add(at), n);
+                let mut y = S::fma(
+                    S::load(self.scale.as_ptr().add(phase)),
+                    x,
+                    S::load(self.shift.as_ptr().add(phase)),
+                );
+                if let Some(residual) = self.residual {
+                    y = S::add(y, S::load_partial(residual.as_ptr().add(at), n));
+                }
+                if self.relu {
+                    y = S::relu(y);
+                }
+                S::store_partial(self.y.add(at), y, n);
+            }
+            at += S::LANES;
+            phase += S::LANES;
+            if phase == period {
+                phase = 0;
+            }
+        }
+    }
+}
+
+/// Normalises `len` floats from `x` to `y`.
+///
+/// # Safety
+/// Both are valid for `len` floats; they may be the same.
+unsafe fn normalise(
+    x: Out<f32>,
+    y: Out<f32>,
+    len: usize,
+    residual: Option<&[f32]>,
+    p: &NormParams,
+) {
+    let isa = Isa::current();
+    let walk = Walk::new(p.channels(), isa);
+    let scale = |c: usize| f64::from(p.gamma[c]) * p.inverse_deviation(c);
+    let scales = walk.repeat(|c| scale(c) as f32);
+    let shifts = walk.repeat(|c| (f64::from(p.beta[c]) - f64::from(p.mean[c]) * scale(c)) as f32);
+    (0..walk.tasks(len)).into_par_iter().for_each(|task| {
+        let range = task * walk.task..((task + 1) * walk.task).min(len);
+        isa.run(Affine {
+            x: x.at(range.start),
+            y: y.at(range.start),
+            len: range.len(),
+            residual: residual.map(|r| &r[range.clone()]),
+            scale: &scales,
+            shift: &shifts,
+            relu: p.relu,
+        });
+    });
+}
+
+/// Normalises into a new buffer.
+///
+/// # Panics
+/// If the lengths do not fit.
+pub fn norm_forward(x: &[f32], residual: Option<&[f32]>, p: &NormParams) -> Vec<f32> {
+    p.check(x.len());
+    if let Some(residual) = residual {
+        check_same("residual", residual.len(), x.len());
+    }
+    // SAFETY: the tasks cover all of `x` and of the new buffer.
+    unsafe {
+        filled(x.len(), |y| {
+            normalise(Out(x.as_ptr().cast_mut()), y, x.len(), residual, p);
+        })
+    }
+}
+
+/// Normalises `x` itself.
+///
+/// # Panics
+/// If the lengths do not fit.
+pub fn norm_forward_in_place(x: &mut [f32], residual: Option<&[f32]>, p: &NormParams) {
+    p.check(x.len());
+    if let Some(residual) = residual {
+        check_same("residual", residual.len(), x.len());
+    }
+    let data = Out(x.as_mut_ptr());
+    // SAFETY: `x` is borrowed mutably, and each task has its own part.
+    unsafe { normalise(data, data, x.len(), residual, p) };
+}
+
+/// What the backward pass needs from the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct NormBackward<'a> {
+    /// The input.
+    pub x: &'a [f32],
+    /// The output; only looked at with ReLU, whose mask it gives.
+    pub y: &'a [f32],
+    /// As in the forward pass.
+    pub params: NormParams<'a>,
+    /// Whether mean and variance were computed from `x` (and so pass gradients on) or were constants.
+    pub batch_statistics: bool,
+    /// Whether `dy` is to be overwritten by the gradient of `x`.
+    pub want_dx: bool,
+    /// Whether the gradient of the residual is wanted.
+    pub want_residual: bool,
+}
+
+/// The gradients of a batch norm; that of its input overwrites `dy`.
+#[derive(Clone, Debug)]
+pub struct NormGradients {
+    /// Of the scale.
+    pub gamma: Vec<f32>,
+    /// Of the shift.
+    pub beta: Vec<f32>,
+    /// Of the residual, if wanted.
+    pub residual: Option<Vec<f32>>,
+}
+
+/// Adds up `g` and `g (x - mean)` over a chunk, per place in the period; `g` is `dy` behind the ReLU.
+struct GradientSums<'a> {
+    dy: &'a [f32],
+    x: &'a [f32],
+    /// Empty without ReLU.
+    y: &'a [f32],
+    mean: &'a [f32],
+    sums: &'a mut [f32],
+    products: &'a mut [f32],
+}
+
+impl Kernel for GradientSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let (len, period) = (self.x.len(), self.mean.len());
+        let relu = !self.y.is_empty();
+        let (mut at, mut phase) = (0, 0);
+        while at < len {
+            let n = len - at;
+            // SAFETY: `at + min(n, LANES) <= len`, the length of `dy`, `x` and (with ReLU) `y`; `phase + LANES <= period`, that of the rest.
+            unsafe {
+                let (sum, product) = (
+                    self.sums.as_mut_ptr().add(phase),
+                    self.products.as_mut_ptr().add(phase),
+                );
+                let mut g = S::load_partial(self.dy.as_ptr().add(at), n);
+                if relu {
+                    g = S::gate(S::load_partial(self.y.as_ptr().add(at), n), g);
+                }
+                let d = S::sub(
+                    S::load_partial(self.x.as_ptr().add(at), n),
+                    S::load(self.mean.as_ptr().add(phase)),
+                );
+                // Lanes past the end have g = 0.
+                S::store(sum, S::add(S::load(sum), g));
+                S::store(product, S::fma(g, d, S::load(product)));
+            }
+            at += S::LANES;
+            phase += S::LANES;
+            if phase == period {
+                phase = 0;
+            }
+        }
+    }
+}
+
+/// `dx = scale g + slope (x - mean) + shift` over `dy`, and `g` to the residual's gradient.
+struct GradientApply<'a> {
+    dy: *mut f32,
+    len: usize,
+    /// Empty with constant statistics: `slope` and `shift` are 0.
+    x: &'a [f32],
+    /// Empty without ReLU.
+    y: &'a [f32],
+    /// Null if not wanted.
+    residual: *mut f32,
+    want_dx: bool,
+    mean: &'a [f32],
+    scale: &'a [f32],
+    slope: &'a [f32],
+    shift: &'a [f32],
+}
+
+impl Kernel for GradientApply<'_> {
+    type Output = ();
+
+    /// # Safety
+    /// `dy` and, unless null, `residual` are valid for `len` floats.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let period = self.mean.len();
+        let (relu, statistics) = (!self.y.is_empty(), !self.x.is_empty());
+        let (mut at, mut phase) = (0, 0);
+        while at < self.len {
+            let n = self.len - at;
+            // SAFETY: `at + min(n, LANES) <= len`, the length of all that is not empty or null; `phase + LANES <= period`, that of the rest.
+            unsafe {
+                let mut g = S::load_partial(self.dy.add(at), n);
+                if relu {
+                    g = S::gate(S::load_partial(self.y.as_ptr().add(at), n), g);
+                }
+                if !self.residual.is_null() {
+                    S::store_partial(self.residual.add(at), g, n);
+                }
+                if self.want_dx {
+                    let mut dx = S::mul(S::load(self.scale.as_ptr().add(phase)), g);
+                    if statistics {
+                        let d = S::sub(
+                            S::load_partial(self.x.as_ptr().add(at), n),
+                            S::load(self.mean.as_ptr().add(phase)),
+                        );
+                        dx = S::add(
+                            dx,
+                            S::fma(
+                                S::load(self.slope.as_ptr().add(phase)),
+                                d,
+                                S::load(self.shift.as_ptr().add(phase)),
+                            ),
+                        );
+                    }
+                    S::store_partial(self.dy.add(at), dx, n);
+                }
+            }
+            at += S::LANES;
+            phase += S::LANES;
+            if phase == period {
+                phase = 0;
+            }
+        }
+    }
+}
+
+/// The gradients of a batch norm with its residual addition and ReLU. `dy` becomes `dx` if that is wanted.
+///
+/// With `g` the gradient behind the ReLU, `z = (x - mean) / deviation` and averages over all rows,
+/// `dgamma = sum g z`, `dbeta = sum g`, `dx = gamma / deviation (g - average g - z average(g z))`; with constant statistics the averages are absent.
+///
+/// # Panics
+/// If the lengths do not fit.
+pub fn norm_backward(dy: &mut [f32], saved: &NormBackward) -> NormGradients {
+    let p = &saved.params;
+    p.check(dy.len());
+    check_same("saved input", saved.x.len(), dy.len());
+    let y = if p.relu { saved.y } else { &[] };
+    if p.relu {
+        check_same("saved output", y.len(), dy.len());
+    }
+    let isa = Isa::current();
+    let walk = Walk::new(p.channels(), isa);
+    let (sum_g, sum_gd) = gradient_sums(dy, saved.x, y, p.mean, &walk, isa);
+
+    let rows = (dy.len() / p.channels()).max(1) as f64;
+    let scale = |c: usize| f64::from(p.gamma[c]) * p.inverse_deviation(c);
+    let scales = walk.repeat(|c| scale(c) as f32);
+    let slopes =
+        walk.repeat(|c| (-scale(c) * p.inverse_deviation(c).powi(2) * sum_gd[c] / rows) as f32);
+    let shifts = walk.repeat(|c| (-scale(c) * sum_g[c] / rows) as f32);
+    let means = walk.repeat(|c| p.mean[c]);
+    let x = if saved.batch_statistics { saved.x } else { &[] };
+    let len = dy.len();
+    let dy = Out(dy.as_mut_ptr());
+    let apply = |residual: Out| {
+        (0..walk.tasks(len)).into_par_iter().for_each(|task| {
+            let range = task * walk.task..((task + 1) * walk.task).min(len);
+            let slice = |all: &[f32]| -> std::ops::Range<usize> {
+                if all.is_empty() { 0..0 } else { range.clone() }
+            };
+            isa.run(GradientApply {
+                dy: dy.at(range.start),
+                len: range.len(),
+                x: &x[slice(x)],
+                y: &y[slice(y)],
+                residual: if residual.0.is_null() {
+                    residual.0
+                } else {
+                    residual.at(range.start)
+                },
+                want_dx: saved.want_dx,
+                mean: &means,
+                scale: &scales,
+                slope: &slopes,
+                shift: &shifts,
+            });
+        });
+    };
+    let residual = if saved.want_residual {
+        // SAFETY: the tasks cover the whole tensor.
+        Some(unsafe { filled(len, apply) })
+    } else {
+        if saved.want_dx {
+            apply(Out(std::ptr::null_mut()));
+        }
+        None
+    };
+    NormGradients {
+        gamma: sum_gd
+            .iter()
+            .enumerate()
+            .map(|(c, s)| (s * p.inverse_deviation(c)) as f32)
+            .collect(),
+        beta: sum_g.iter().map(|&s| s as f32).collect(),
+        residual,
+    }
+}
+
+/// Per channel, the sums of `g` and of `g (x - mean)`.
+fn gradient_sums(
+    dy: &[f32],
+    x: &[f32],
+    y: &[f32],
+    mean: &[f32],
+    walk: &Walk,
+    isa: Isa,
+) -> (Vec<f64>, Vec<f64>) {
+    let means = walk.repeat(|c| mean[c]);
+    let parts: Vec<_> = (0..walk.tasks(dy.len()))
+        .into_par_iter()
+        .map(|task| {
+            let (mut sum_g, mut sum_gd) = (vec![0.; walk.channels], vec![0.; walk.channels]);
+            let (mut sums, mut products) = (vec![0.; walk.period], vec![0.; walk.period]);
+            let end = ((task + 1) * walk.task).min(dy.len());
+            for at in (task * walk.task..end).step_by(walk.chunk) {
+                let range = at..(at + walk.chunk).min(end);
+                isa.run(GradientSums {
+                    dy: &dy[range.clone()],
+                    x: &x[range.clone()],
+                    y: if y.is_empty() { y } else { &y[range] },
+                    mean: &means,
+                    sums: &mut sums,
+                    products: &mut products,
+                });
+                walk.fold(&mut sums, &mut sum_g);
+                walk.fold(&mut products, &mut sum_gd);
+            }
+            (sum_g, sum_gd)
+        })
+        .collect();
+    let mut totals = (vec![0.; walk.channels], vec![0.; walk.channels]);
+    for (sum_g, sum_gd) in &parts {
+        for c in 0..walk.channels {
+            totals.0[c] += sum_g[c];
+            totals.1[c] += sum_gd[c];
+        }
+    }
+    totals
+}

@@ -1,0 +1,25 @@
+//! Training ops for convolutional networks on a CPU, behind Burn's tensors.
+//!
+//! A network calls the functions of this crate ([`conv2d`], [`batch_norm`], the pools) on
+//! ordinary [`burn::tensor::Tensor`]s whose activations are NHWC, and never learns which
+//! implementation ran: on Burn's CPU backend our [`kernels`], elsewhere [`composed`], which has each
+//! op as a composition of Burn's own ops and is the oracle for everything faster.
+//!
+//! This is the only crate of the workspace that may contain `unsafe` code.
+
+#[cfg(feature = "burn")]
+mod buffer;
+#[cfg(feature = "burn")]
+pub mod composed;
+#[cfg(feature = "burn")]
+mod extension;
+pub mod kernels;
+#[cfg(feature = "burn")]
+mod ops;
+
+#[cfg(feature = "burn")]
+pub use ops::{
+    BatchNormOptions, ConvOptions, Implementation, Normalised, PoolOptions, average_pool,
+    batch_norm, conv_norm_inference, conv2d, force, global_average_pool, loss_with_gradient,
+    max_pool, shortcut_a,
+};

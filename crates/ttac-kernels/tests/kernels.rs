@@ -1,0 +1,480 @@
+//! The kernels against naive `f64` versions of themselves, on every instruction set this machine has.
+
+#![allow(missing_docs)]
+
+mod kernels_oracle;
+
+use kernels_oracle as oracle;
+use kernels_oracle::values;
+use proptest::prelude::*;
+use ttac_kernels::kernels::*;
+
+/// Largest difference over the largest value (over 1, should all be smaller).
+fn error(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(1f64, |m, e| m.max(e.abs()));
+    found.iter().zip(expected).fold(0f64, |m, (&f, e)| {
+        let difference = (f64::from(f) - e).abs();
+        assert!(!difference.is_nan(), "NaN in the result");
+        m.max(difference)
+    }) / largest
+}
+
+/// A sum of products in `f32` is off by at most its length times half an ulp, and by the root of its length in practice; the lengths here stay
+/// below a thousand, which makes 30 half ulps.
+const DIRECT: f64 = 2e-6;
+/// F(2x2, 3x3) adds up four values before and nine after the multiplication; all its factors are 1 or 1/2.
+const WINOGRAD2: f64 = 2e-6;
+/// F(4x4, 3x3) has factors from 0.4 to 3.4, whose sums cancel in exact arithmetic and here leave the rounding of larger values.
+const WINOGRAD4: f64 = 1e-5;
+/// Elementwise work: a few roundings; sums are made in `f64`.
+const ELEMENTWISE: f64 = 2e-6;
+
+const ALGORITHMS: [(Algorithm, f64); 4] = [
+    (Algorithm::Direct, DIRECT),
+    (Algorithm::Winograd2, WINOGRAD2),
+    (Algorithm::Winograd4, WINOGRAD4),
+    (Algorithm::Auto, WINOGRAD4),
+];
+
+fn conv(
+    batch: usize,
+    [height, width]: [usize; 2],
+    [in_channels, out_channels]: [usize; 2],
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> ConvShape {
+    ConvShape {
+        batch,
+        height,
+        width,
+        in_channels,
+        out_channels,
+        kernel,
+        stride,
+        padding,
+    }
+}
+
+/// All three passes, every algorithm, every instruction set, with and without an epilogue.
+fn check_conv(s: &ConvShape) {
+    let (x, w, dy) = (
+        values(s.in_len(), 1),
+        values(s.weight_len(), 2),
+        values(s.out_len(), 3),
+    );
+    let (bias, residual) = (values(s.out_channels, 4), values(s.out_len(), 5));
+    let epilogue = Epilogue {
+        bias: Some(&bias),
+        residual: Some(&residual),
+        relu: true,
+    };
+    let y = oracle::conv_forward(&x, &w, s, &Epilogue::default());
+    let finished = oracle::conv_forward(&x, &w, s, &epilogue);
+    let (dx, dw) = (
+        oracle::conv_input_gradient(&dy, &w, s),
+        oracle::conv_weight_gradient(&x, &dy, s),
+    );
+    for isa in Isa::available() {
+        isa.with(|| {
+            for (algorithm, tolerance) in ALGORITHMS {
+                let within = |what: &str, found: &[f32], expected: &[f64]| {
+                    let error = error(found, expected);
+                    assert!(
+                        error < tolerance,
+                        "{what}, {algorithm:?}, {isa:?}, {s:?}: error {error:.1e}"
+                    );
+                };
+                within(
+                    "forward",
+                    &conv_forward(&x, &w, s, algorithm, &Epilogue::default()),
+                    &y,
+                );
+                within(
+                    "forward with epilogue",
+                    &conv_forward(&x, &w, s, algorithm, &epilogue),
+                    &finished,
+                );
+                within(
+                    "input gradient",
+                    &conv_input_gradient(&dy, &w, s, algorithm),
+                    &dx,
+                );
+                within(
+                    "weight gradient",
+                    &conv_weight_gradient(&x, &dy, s, algorithm),
+                    &dw,
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn convolutions_of_awkward_shapes() {
+    for s in [
+        conv(2, [9, 7], [3, 16], 3, 1, 1),   // a stem, odd sizes
+        conv(1, [1, 1], [1, 1], 3, 1, 1),    // one of everything
+        conv(1, [1, 1], [5, 7], 1, 1, 0),    // one pixel
+        conv(0, [8, 8], [16, 16], 3, 1, 1),  // empty batch
+        conv(2, [8, 8], [16, 32], 3, 2, 1),  // stride 2, even
+        conv(2, [7, 5], [20, 33], 3, 2, 1),  // stride 2, odd, channels that fill no vector
+        conv(1, [6, 6], [8, 40], 1, 2, 0), // 1x1 stride 2: three quarters of the input get no gradient
+        conv(1, [11, 12], [4, 6], 5, 1, 2), // 5x5
+        conv(1, [16, 15], [3, 8], 7, 2, 3), // ImageNet stem
+        conv(1, [7, 7], [3, 5], 3, 3, 0),  // stride 3, no padding
+        conv(1, [4, 4], [2, 3], 3, 1, 3),  // more padding than kernel
+        conv(1, [2, 2], [2, 2], 5, 1, 1),  // the kernel does not fit
+        conv(2, [6, 10], [32, 48], 3, 1, 0), // Winograd without padding
+        conv(3, [8, 8], [64, 70], 3, 1, 1),
+        conv(1, [4, 4], [100, 128], 3, 1, 1), // a long reduction
+        conv(14, [4, 4], [64, 128], 1, 1, 0), // several blocks of pixels
+        conv(1, [3, 3], [0, 4], 3, 1, 1),     // no input channels
+    ] {
+        check_conv(&s);
+    }
+}
+
+/// The reduction of 2304 values is cut into several pieces, and there are several panels; the largest errors are found here.
+#[test]
+fn a_deep_convolution() {
+    check_conv(&conv(1, [4, 4], [256, 192], 3, 1, 1));
+}
+
+fn small_conv() -> impl Strategy<Value = ConvShape> {
+    (
+        0..3usize,
+        (1..12usize, 1..12usize),
+        (1..40usize, 1..40usize),
+        prop::sample::select(vec![1usize, 3, 3, 3, 5, 7]),
+        1..4usize,
+        0..4usize,
+    )
+        .prop_map(|(batch, (h, w), (ci, co), kernel, stride, padding)| {
+            conv(batch, [h, w], [ci, co], kernel, stride, padding)
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, rng_seed: prop::test_runner::RngSeed::Fixed(3), ..ProptestConfig::default() })]
+
+    #[test]
+    fn convolutions_equal_the_oracle(s in small_conv()) {
+        check_conv(&s);
+    }
+
+    #[test]
+    fn norms_equal_the_oracle(rows in 0..400usize, channels in 1..70usize, seed in 0..1000u64) {
+        check_norm(rows, channels, seed);
+    }
+
+    #[test]
+    fn pools_equal_the_oracle(
+        batch in 0..3usize, height in 1..9usize, width in 1..9usize, channels in 1..20usize, kernel in 1..4usize, stride in 1..4usize, pad in 0..2usize,
+    ) {
+        check_pools(&PoolShape { batch, height, width, channels, kernel, stride, padding: pad.min(kernel / 2) });
+    }
+
+    #[test]
+    fn shortcuts_equal_their_definition(
+        batch in 0..3usize, height in 1..8usize, width in 1..8usize, channels in 1..9usize, more in 0..9usize, stride in 1..4usize,
+    ) {
+        check_shortcut(batch, [height, width], channels, channels + more, stride);
+    }
+}
+
+/// Statistics, forward in both forms and backward in all variants.
+fn check_norm(rows: usize, channels: usize, seed: u64) {
+    let len = rows * channels;
+    // Far from zero, where E[x^2] - E[x]^2 would lose everything.
+    let x: Vec<f32> = values(len, seed).iter().map(|x| 0.5 * x + 30.).collect();
+    let (residual, dy) = (values(len, seed + 1), values(len, seed + 2));
+    let (gamma, beta) = (values(channels, seed + 3), values(channels, seed + 4));
+    for isa in Isa::available() {
+        isa.with(|| {
+            let (mean, variance) = batch_statistics(&x, channels);
+            let (exact_mean, exact_variance) = oracle::batch_statistics(&x, channels);
+            assert!(error(&mean, &exact_mean) < ELEMENTWISE, "mean, {isa:?}");
+            assert!(
+                error(&variance, &exact_variance) < ELEMENTWISE,
+                "variance, {isa:?}"
+            );
+            for variant in 0..16 {
+                let [relu, add, batch_statistics, want_dx] =
+                    [1, 2, 4, 8].map(|bit| variant & bit != 0);
+                let params = NormParams {
+                    mean: &mean,
+                    variance: &variance,
+                    gamma: &gamma,
+                    beta: &beta,
+                    epsilon: 1e-5,
+                    relu,
+                };
+                let residual = add.then_some(&residual[..]);
+                let y = norm_forward(&x, residual, &params);
+                let exact: Vec<f64> = (0..len)
+                    .map(|k| {
+                        let c = k % channels;
+                        let z = (f64::from(x[k]) - f64::from(mean[c]))
+                            / (f64::from(variance[c]) + 1e-5f32 as f64).sqrt();
+                        let y = z * f64::from(gamma[c])
+                            + f64::from(beta[c])
+                            + residual.map_or(0., |r| f64::from(r[k]));
+                        if relu { y.max(0.) } else { y }
+                    })
+                    .collect();
+                // The shift is about 30 times the result: five bits of the result are lost to it.
+                assert!(
+                    error(&y, &exact) < 100. * ELEMENTWISE,
+                    "forward, {isa:?}: {}",
+                    error(&y, &exact)
+                );
+                let mut in_place = x.clone();
+                norm_forward_in_place(&mut in_place, residual, &params);
+                assert_eq!(in_place, y);
+
+                let saved = NormBackward {
+                    x: &x,
+                    y: &y,
+                    params,
+                    batch_statistics,
+                    want_dx,
+                    want_residual: add,
+                };
+                let mut dx = dy.clone();
+                let found = norm_backward(&mut dx, &saved);
+                let exact = oracle::norm_backward(&dy, &saved);
+                let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
+                assert!(
+                    error(&found.gamma, &exact.gamma) < tolerance,
+                    "gamma, {isa:?} {}",
+                    error(&found.gamma, &exact.gamma)
+                );
+                assert!(error(&found.beta, &exact.beta) < tolerance, "beta, {isa:?}");
+                if want_dx {
+                    assert!(
+                        error(&dx, &exact.dx) < tolerance,
+                        "dx, {isa:?}: {}",
+                        error(&dx, &exact.dx)
+                    );
+                } else {
+                    assert_eq!(dx, dy);
+                }
+                assert_eq!(found.residual.is_some(), add);
+                if let Some(found) = found.residual {
+                    assert!(error(&found, &exact.residual) == 0., "residual, {isa:?}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn norms_of_awkward_shapes() {
+    for (rows, channels) in [(1, 1), (0, 4), (5, 3), (3, 9000), (2000, 16), (9000, 17)] {
+        check_norm(rows, channels, 7);
+    }
+}
+
+fn check_pools(s: &PoolShape) {
+    let len = s.batch * s.height * s.width * s.channels;
+    let out_len = s.batch * s.out_height() * s.out_width() * s.channels;
+    let (x, dy) = (values(len, 1), values(out_len, 2));
+    let scale = 1. / (s.kernel * s.kernel) as f64;
+    let (mut mean, mut dx) = (vec![0.; out_len], vec![0.; len]);
+    let (mut max, mut from) = (vec![f32::NEG_INFINITY; out_len], vec![0; out_len]);
+    let mut source = vec![0; out_len];
+    oracle::windows(s, |i, o, pixel| {
+        mean[o] += f64::from(x[i]) * scale;
+        dx[i] += f64::from(dy[o]) * scale;
+        if x[i] > max[o] {
+            (max[o], from[o], source[o]) = (x[i], pixel as u32, i);
+        }
+    });
+    assert!(error(&average_pool_forward(&x, s), &mean) < ELEMENTWISE);
+    assert!(error(&average_pool_backward(&dy, s), &dx) < ELEMENTWISE);
+    assert_eq!(max_pool_forward(&x, s), (max, from.clone()));
+    let mut dx = vec![0.; len];
+    for (o, i) in source.iter().enumerate() {
+        dx[*i] += f64::from(dy[o]);
+    }
+    assert!(error(&max_pool_backward(&dy, &from, s), &dx) < ELEMENTWISE);
+
+    let pixels = s.height * s.width;
+    let (mut mean, dy) = (
+        vec![0.; s.batch * s.channels],
+        values(s.batch * s.channels, 3),
+    );
+    for (k, x) in x.iter().enumerate() {
+        mean[k / (pixels * s.channels) * s.channels + k % s.channels] +=
+            f64::from(*x) / pixels as f64;
+    }
+    assert!(
+        error(
+            &global_average_forward(&x, s.batch, pixels, s.channels),
+            &mean
+        ) < ELEMENTWISE
+    );
+    let dx = global_average_backward(&dy, s.batch, pixels, s.channels);
+    let exact: Vec<f64> = (0..len)
+        .map(|k| {
+            f64::from(dy[k / (pixels * s.channels) * s.channels + k % s.channels]) / pixels as f64
+        })
+        .collect();
+    assert!(error(&dx, &exact) < ELEMENTWISE);
+}
+
+fn check_shortcut(
+    batch: usize,
+    [height, width]: [usize; 2],
+    channels: usize,
+    out_channels: usize,
+    stride: usize,
+) {
+    let (out_height, out_width) = (height.div_ceil(stride), width.div_ceil(stride));
+    let front = (out_channels - channels) / 2;
+    let (len, out_len) = (
+        batch * height * width * channels,
+        batch * out_height * out_width * out_channels,
+    );
+    let (x, dy) = (values(len, 1), values(out_len, 2));
+    let (mut y, mut dx) = (vec![0.; out_len], vec![0.; len]);
+    for n in 0..batch {
+        for i in 0..out_height {
+            for j in 0..out_width {
+                for c in 0..channels {
+                    let a = ((n * height + i * stride) * width + j * stride) * channels + c;
+                    let b = ((n * out_height + i) * out_width + j) * out_channels + front + c;
+                    y[b] = x[a];
+                    dx[a] = dy[b];
+                }
+            }
+        }
+    }
+    assert_eq!(
+        shortcut_a_forward(&x, batch, height, width, channels, out_channels, stride),
+        y
+    );
+    assert_eq!(
+        shortcut_a_backward(&dy, batch, height, width, channels, out_channels, stride),
+        dx
+    );
+}
+
+/// The bits of every kernel's results.
+fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
+    let (x, w, dy) = (
+        values(s.in_len(), 1),
+        values(s.weight_len(), 2),
+        values(s.out_len(), 3),
+    );
+    let mut results = Vec::new();
+    for (algorithm, _) in ALGORITHMS {
+        results.push(conv_forward(&x, &w, s, algorithm, &Epilogue::default()));
+        results.push(conv_input_gradient(&dy, &w, s, algorithm));
+        results.push(conv_weight_gradient(&x, &dy, s, algorithm));
+    }
+    let (mean, variance) = batch_statistics(&x, s.in_channels);
+    let ones = vec![1.; s.in_channels];
+    let params = NormParams {
+        mean: &mean,
+        variance: &variance,
+        gamma: &ones,
+        beta: &ones,
+        epsilon: 1e-5,
+        relu: true,
+    };
+    let y = norm_forward(&x, None, &params);
+    let mut dx = values(x.len(), 6);
+    let gradients = norm_backward(
+        &mut dx,
+        &NormBackward {
+            x: &x,
+            y: &y,
+            params,
+            batch_statistics: true,
+            want_dx: true,
+            want_residual: false,
+        },
+    );
+    results.extend([mean, variance, y, dx, gradients.gamma, gradients.beta]);
+    results
+        .iter()
+        .map(|r| r.iter().map(|v| v.to_bits()).collect())
+        .collect()
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    for s in [
+        conv(24, [16, 16], [16, 32], 3, 1, 1),
+        conv(6, [17, 15], [9, 20], 3, 2, 1),
+        conv(4, [4, 4], [160, 192], 3, 1, 1),
+    ] {
+        let bits = [1, 2, 3].map(|threads| {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .expect("a pool");
+            pool.install(|| all_bits(&s))
+        });
+        assert!(bits[0] == bits[1] && bits[1] == bits[2], "{s:?}");
+    }
+}
+
+#[test]
+#[should_panic(
+    expected = "input of a convolution: expected the shape [2, 4, 4, 3], found 95 values"
+)]
+fn an_input_of_the_wrong_length_is_refused() {
+    let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
+    conv_forward(
+        &vec![0.; 95],
+        &vec![0.; s.weight_len()],
+        &s,
+        Algorithm::Auto,
+        &Epilogue::default(),
+    );
+}
+
+#[test]
+#[should_panic(
+    expected = "weights of a convolution: expected the shape [5, 3, 3, 3], found 134 values"
+)]
+fn weights_of_the_wrong_length_are_refused() {
+    let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
+    conv_input_gradient(&vec![0.; s.out_len()], &[0.; 134], &s, Algorithm::Auto);
+}
+
+#[test]
+#[should_panic(
+    expected = "output gradient of a convolution: expected the shape [2, 4, 4, 5], found 161 values"
+)]
+fn a_gradient_of_the_wrong_length_is_refused() {
+    let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
+    conv_weight_gradient(&vec![0.; s.in_len()], &[0.; 161], &s, Algorithm::Auto);
+}
+
+#[test]
+#[should_panic(expected = "expected the shape [.., 4], found 7 values")]
+fn a_norm_of_broken_rows_is_refused() {
+    batch_statistics(&[0.; 7], 4);
+}
+
+#[test]
+#[should_panic(expected = "expected the shape [1, 2, 2, 3], found 13 values")]
+fn a_pool_of_the_wrong_length_is_refused() {
+    average_pool_forward(
+        &[0.; 13],
+        &PoolShape {
+            batch: 1,
+            height: 2,
+            width: 2,
+            channels: 3,
+            kernel: 2,
+            stride: 2,
+            padding: 0,
+        },
+    );
+}

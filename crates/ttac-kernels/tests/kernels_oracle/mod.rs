@@ -1,0 +1,161 @@
+//! Naive versions of the kernels in `f64`: a few loops each, straight from the definition.
+
+use ttac_kernels::kernels::{ConvShape, Epilogue, NormBackward, PoolShape};
+
+/// Reproducible values, roughly uniform in `-1 .. 1`.
+pub fn values(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.
+        })
+        .collect()
+}
+
+/// Calls `f(input index, weight index, output index)` for every product of a convolution.
+fn products(s: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {
+    for n in 0..s.batch {
+        for i in 0..s.out_height() {
+            for j in 0..s.out_width() {
+                for a in 0..s.kernel {
+                    for b in 0..s.kernel {
+                        let (h, w) = (
+                            (i * s.stride + a).wrapping_sub(s.padding),
+                            (j * s.stride + b).wrapping_sub(s.padding),
+                        );
+                        if h >= s.height || w >= s.width {
+                            continue;
+                        }
+                        for c in 0..s.in_channels {
+                            for o in 0..s.out_channels {
+                                f(
+                                    ((n * s.height + h) * s.width + w) * s.in_channels + c,
+                                    ((o * s.in_channels + c) * s.kernel + a) * s.kernel + b,
+                                    ((n * s.out_height() + i) * s.out_width() + j) * s.out_channels
+                                        + o,
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub fn conv_forward(x: &[f32], w: &[f32], s: &ConvShape, e: &Epilogue) -> Vec<f64> {
+    let mut y = vec![0.; s.out_len()];
+    products(s, |i, k, o| y[o] += f64::from(x[i]) * f64::from(w[k]));
+    for (k, y) in y.iter_mut().enumerate() {
+        *y += e.bias.map_or(0., |b| f64::from(b[k % s.out_channels]))
+            + e.residual.map_or(0., |r| f64::from(r[k]));
+        if e.relu {
+            *y = y.max(0.);
+        }
+    }
+    y
+}
+
+pub fn conv_input_gradient(dy: &[f32], w: &[f32], s: &ConvShape) -> Vec<f64> {
+    let mut dx = vec![0.; s.in_len()];
+    products(s, |i, k, o| dx[i] += f64::from(dy[o]) * f64::from(w[k]));
+    dx
+}
+
+pub fn conv_weight_gradient(x: &[f32], dy: &[f32], s: &ConvShape) -> Vec<f64> {
+    let mut dw = vec![0.; s.weight_len()];
+    products(s, |i, k, o| dw[k] += f64::from(x[i]) * f64::from(dy[o]));
+    dw
+}
+
+pub fn batch_statistics(x: &[f32], channels: usize) -> (Vec<f64>, Vec<f64>) {
+    let rows = (x.len() / channels).max(1) as f64;
+    let average = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+        let mut sums = vec![0.; channels];
+        for (k, &x) in x.iter().enumerate() {
+            sums[k % channels] += f(k % channels, f64::from(x)) / rows;
+        }
+        sums
+    };
+    let mean = average(&|_, x| x);
+    let variance = average(&|c, x| (x - mean[c]).powi(2));
+    (mean, variance)
+}
+
+pub struct Norm {
+    pub dx: Vec<f64>,
+    pub gamma: Vec<f64>,
+    pub beta: Vec<f64>,
+    pub residual: Vec<f64>,
+}
+
+pub fn norm_backward(dy: &[f32], saved: &NormBackward) -> Norm {
+    let p = &saved.params;
+    let c = p.mean.len();
+    let rows = (dy.len() / c).max(1) as f64;
+    let deviation = |k: usize| (f64::from(p.variance[k % c]) + f64::from(p.epsilon)).sqrt();
+    let z = |k: usize| (f64::from(saved.x[k]) - f64::from(p.mean[k % c])) / deviation(k);
+    let g: Vec<f64> = (0..dy.len())
+        .map(|k| {
+            if p.relu && saved.y[k] <= 0. {
+                0.
+            } else {
+                f64::from(dy[k])
+            }
+        })
+        .collect();
+    let (mut gamma, mut beta) = (vec![0.; c], vec![0.; c]);
+    for (k, g) in g.iter().enumerate() {
+        gamma[k % c] += g * z(k);
+        beta[k % c] += g;
+    }
+    let dx = g
+        .iter()
+        .enumerate()
+        .map(|(k, g)| {
+            let through = if saved.batch_statistics {
+                (beta[k % c] + z(k) * gamma[k % c]) / rows
+            } else {
+                0.
+            };
+            f64::from(p.gamma[k % c]) / deviation(k) * (g - through)
+        })
+        .collect();
+    Norm {
+        dx,
+        gamma,
+        beta,
+        residual: g,
+    }
+}
+
+/// Calls `f(input index, output index, pixel)` for every input under every window.
+pub fn windows(s: &PoolShape, mut f: impl FnMut(usize, usize, usize)) {
+    for n in 0..s.batch {
+        for i in 0..s.out_height() {
+            for j in 0..s.out_width() {
+                for a in 0..s.kernel {
+                    for b in 0..s.kernel {
+                        let (h, w) = (
+                            (i * s.stride + a).wrapping_sub(s.padding),
+                            (j * s.stride + b).wrapping_sub(s.padding),
+                        );
+                        if h >= s.height || w >= s.width {
+                            continue;
+                        }
+                        for c in 0..s.channels {
+                            f(
+                                ((n * s.height + h) * s.width + w) * s.channels + c,
+                                ((n * s.out_height() + i) * s.out_width() + j) * s.channels + c,
+                                h * s.width + w,
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

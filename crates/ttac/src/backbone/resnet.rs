@@ -1,0 +1,227 @@
+//! ResNets of He et al. (2016) in torchvision's form: four stages of basic or bottleneck blocks,
+//! projection shortcuts, the stride on the 3x3 convolution.
+//!
+//! [`ResNet`] is the 224x224 network with torchvision's keys; its four stages, [`Stages`], also make
+//! up the 32x32 variants of [`super::resnet_simclr`].
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+use ttac_kernels::{PoolOptions, global_average_pool, max_pool};
+
+use super::layers::{Conv2d, Linear, Then, conv_norm};
+use super::{Backbone, BatchNorm, NormMode};
+
+/// The two blocks of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BlockKind {
+    /// Two 3x3 convolutions (ResNet-18 and -34).
+    Basic,
+    /// 1x1, 3x3, 1x1 with four times as many channels at the end (ResNet-50 and deeper).
+    Bottleneck,
+}
+
+impl BlockKind {
+    /// Output channels of a block per unit of its width.
+    pub fn expansion(self) -> usize {
+        match self {
+            Self::Basic => 1,
+            Self::Bottleneck => 4,
+        }
+    }
+}
+
+/// Configuration of a [`ResNet`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResNetConfig {
+    /// Which block.
+    pub block: BlockKind,
+    /// Blocks in each stage.
+    pub blocks: [usize; 4],
+    /// Width of the first stage, 64 in the paper; it doubles from stage to stage.
+    pub width: usize,
+    /// Number of classes.
+    pub num_classes: usize,
+}
+
+impl ResNetConfig {
+    /// The network with all weights zero and fresh norms.
+    pub fn init(&self, device: &Device) -> ResNet {
+        let stages = Stages::new(self.block, self.blocks, self.width, device);
+        let Stages {
+            layer1,
+            layer2,
+            layer3,
+            layer4,
+        } = stages;
+        let features = 8 * self.width * self.block.expansion();
+        let mut conv1 = Conv2d::new(3, self.width, 7, 2, device);
+        conv1.padding = 3;
+        ResNet {
+            conv1,
+            bn1: BatchNorm::new(self.width, device),
+            layer1,
+            layer2,
+            layer3,
+            layer4,
+            fc: Linear::new(features, self.num_classes, device),
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Module, Debug)]
+pub struct ResNet {
+    conv1: Conv2d,
+    bn1: BatchNorm,
+    layer1: Vec<Block>,
+    layer2: Vec<Block>,
+    layer3: Vec<Block>,
+    layer4: Vec<Block>,
+    fc: Linear,
+}
+
+impl Backbone for ResNet {
+    fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
+        let x = conv_norm(&self.conv1, &self.bn1, images, Then::Relu, norm);
+        let mut x = max_pool(
+            x,
+            PoolOptions {
+                kernel: 3,
+                stride: 2,
+                padding: 1,
+            },
+        );
+        let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
+        for block in stages.into_iter().flatten() {
+            x = block.forward(x, norm);
+        }
+        global_average_pool(x)
+    }
+
+    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
+        self.fc.forward(features)
+    }
+
+    fn head_weights(&self) -> Tensor<2> {
+        self.fc.weight.val()
+    }
+
+    fn num_features(&self) -> usize {
+        self.fc.weight.lazy_shape()[1]
+    }
+
+    fn num_classes(&self) -> usize {
+        self.fc.weight.lazy_shape()[0]
+    }
+
+    fn classifier_key(&self) -> &'static str {
+        "fc"
+    }
+}
+
+/// The four stages behind a stem of `width` channels; strides 1, 2, 2, 2.
+#[derive(Debug)]
+pub struct Stages {
+    pub(super) layer1: Vec<Block>,
+    pub(super) layer2: Vec<Block>,
+    pub(super) layer3: Vec<Block>,
+    pub(super) layer4: Vec<Block>,
+}
+
+impl Stages {
+    /// Stages with zero weights.
+    pub fn new(kind: BlockKind, blocks: [usize; 4], width: usize, device: &Device) -> Self {
+        let mut in_channels = width;
+        let mut stage = |index: usize| -> Vec<Block> {
+            let planes = width << index;
+            (0..blocks[index])
+                .map(|j| {
+                    let stride = if index > 0 && j == 0 { 2 } else { 1 };
+                    let block = Block::new(kind, in_channels, planes, stride, device);
+                    in_channels = planes * kind.expansion();
+                    block
+                })
+                .collect()
+        };
+        Self {
+            layer1: stage(0),
+            layer2: stage(1),
+            layer3: stage(2),
+            layer4: stage(3),
+        }
+    }
+}
+
+/// A basic or a bottleneck block: a bottleneck has a third convolution.
+#[derive(Module, Debug)]
+pub struct Block {
+    conv1: Conv2d,
+    bn1: BatchNorm,
+    conv2: Conv2d,
+    bn2: BatchNorm,
+    conv3: Option<Conv2d>,
+    bn3: Option<BatchNorm>,
+    downsample: Option<(Conv2d, BatchNorm)>,
+}
+
+impl Block {
+    /// A block with zero weights.
+    pub fn new(
+        kind: BlockKind,
+        in_channels: usize,
+        planes: usize,
+        stride: usize,
+        device: &Device,
+    ) -> Self {
+        let out_channels = planes * kind.expansion();
+        let conv = |i, o, k, s| Conv2d::new(i, o, k, s, device);
+        let norm = |channels| BatchNorm::new(channels, device);
+        let (conv1, conv2, third) = match kind {
+            BlockKind::Basic => (
+                conv(in_channels, planes, 3, stride),
+                conv(planes, planes, 3, 1),
+                None,
+            ),
+            BlockKind::Bottleneck => (
+                conv(in_channels, planes, 1, 1),
+                conv(planes, planes, 3, stride),
+                Some((conv(planes, out_channels, 1, 1), norm(out_channels))),
+            ),
+        };
+        let (conv3, bn3) = third.unzip();
+        Self {
+            conv1,
+            bn1: norm(planes),
+            conv2,
+            bn2: norm(planes),
+            conv3,
+            bn3,
+            downsample: (stride != 1 || in_channels != out_channels).then(|| {
+                (
+                    conv(in_channels, out_channels, 1, stride),
+                    norm(out_channels),
+                )
+            }),
+        }
+    }
+
+    /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, out_channels]`.
+    pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
+        let shortcut = match &self.downsample {
+            Some((conv, layer)) => conv_norm(conv, layer, x.clone(), Then::Nothing, norm),
+            None => x.clone(),
+        };
+        let y = conv_norm(&self.conv1, &self.bn1, x, Then::Relu, norm);
+        let last = Then::AddRelu(shortcut);
+        match (&self.conv3, &self.bn3) {
+            (Some(conv3), Some(bn3)) => {
+                let y = conv_norm(&self.conv2, &self.bn2, y, Then::Relu, norm);
+                conv_norm(conv3, bn3, y, last, norm)
+            }
+            _ => conv_norm(&self.conv2, &self.bn2, y, last, norm),
+        }
+    }
+}

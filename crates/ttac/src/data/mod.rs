@@ -1,0 +1,124 @@
+//! Images and labels, one file per format.
+//!
+//! A [`Dataset`] hands out RGB bytes; what a network makes of them (mean, standard deviation, size)
+//! is the [`InputContract`] of its checkpoint. Labels travel beside the [`Samples`], never inside
+//! them, because a method that adapts may not see them.
+
+mod cifar10;
+
+use std::path::PathBuf;
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+pub use cifar10::{CIFAR10_CLASSES, Cifar10, Split};
+
+use crate::checkpoint::InputContract;
+use crate::{Error, Result};
+
+/// Position of a sample in its data set.
+pub type SampleId = u64;
+
+/// RGB images of one size as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Images {
+    /// Rows of an image.
+    pub height: usize,
+    /// Columns of an image.
+    pub width: usize,
+    /// `[count, height, width, 3]`, row-major.
+    pub pixels: Vec<u8>,
+}
+
+impl Images {
+    /// How many images.
+    pub fn count(&self) -> usize {
+        self.pixels.len() / (self.height * self.width * 3)
+    }
+}
+
+/// What a method may see of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// Which samples these are.
+    pub ids: Vec<SampleId>,
+    /// Their images, in the same order.
+    pub images: Images,
+}
+
+/// Samples and, for scoring only, their labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// What a method may see.
+    pub samples: Samples,
+    /// The true classes, in the order of the samples.
+    pub labels: Vec<usize>,
+}
+
+/// A labelled set of images that can be read in any order.
+pub trait Dataset: Send + Sync {
+    /// Its name, as on the command line.
+    fn name(&self) -> &'static str;
+
+    /// How many samples.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Names of the classes, in the order of the labels.
+    fn classes(&self) -> Vec<String>;
+
+    /// The samples with the given ids.
+    ///
+    /// # Panics
+    /// If an id is not below [`len`](Self::len).
+    fn batch(&self, ids: &[SampleId]) -> Result<Batch>;
+}
+
+impl InputContract {
+    /// Images as a network wants them: `(x / 255 - mean) / std`, `[count, height, width, 3]`.
+    pub fn normalise(&self, images: &Images, device: &Device) -> Result<Tensor<4>> {
+        if (images.height, images.width) != (self.height, self.width) {
+            return Err(Error::Mismatch {
+                what: "image size".to_owned(),
+                expected: format!("{} x {} pixels for this model", self.height, self.width),
+                found: format!("{} x {} in the data", images.height, images.width),
+            });
+        }
+        // One table of 256 values per channel; the arithmetic is that of torchvision in f32.
+        let table: [[f32; 256]; 3] = std::array::from_fn(|channel| {
+            std::array::from_fn(|byte| {
+                (byte as f32 / 255.0 - self.mean[channel]) / self.std[channel]
+            })
+        });
+        let values: Vec<f32> = images
+            .pixels
+            .as_chunks::<3>()
+            .0
+            .iter()
+            .flat_map(|&[r, g, b]| {
+                [
+                    table[0][r as usize],
+                    table[1][g as usize],
+                    table[2][b as usize],
+                ]
+            })
+            .collect();
+        let shape = [images.count(), images.height, images.width, 3];
+        Ok(Tensor::from_data(TensorData::new(values, shape), device))
+    }
+}
+
+/// The folder data sets live in: `$TTAC_DATA`, else `ttac/data` in the user's cache folder.
+pub fn default_root() -> PathBuf {
+    if let Some(root) = std::env::var_os("TTAC_DATA") {
+        return root.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| ".".into())).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("ttac").join("data")
+}

@@ -1,0 +1,144 @@
+//! Optimisers with PyTorch's semantics over the parameters that ask for gradients.
+
+use burn::module::Module;
+use burn::optim::decay::WeightDecayConfig;
+use burn::optim::momentum::MomentumConfig;
+use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer, SgdConfig};
+use burn::tensor::{Bytes, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Which rule, with its constants.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "optimiser", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum OptimiserConfig {
+    /// `v = momentum * v + g; p = p - lr * v` with `g` the gradient plus `weight_decay * p`; no
+    /// dampening, no Nesterov.
+    Sgd {
+        /// Share of the old direction that is kept; 0 for plain gradient descent.
+        momentum: f32,
+        /// Pull towards zero, added to the gradient.
+        #[serde(default)]
+        weight_decay: f32,
+    },
+    /// Kingma and Ba (2015), with bias correction; epsilon is added outside the square root.
+    Adam {
+        /// Decay of the first moment.
+        beta_1: f32,
+        /// Decay of the second moment.
+        beta_2: f32,
+        /// Added to the denominator, 1e-8 in PyTorch.
+        epsilon: f32,
+        /// Pull towards zero, added to the gradient.
+        #[serde(default)]
+        weight_decay: f32,
+    },
+}
+
+impl OptimiserConfig {
+    /// SGD with momentum 0.9 and no weight decay, the optimiser of TTAC.
+    pub const SGD: Self = Self::Sgd {
+        momentum: 0.9,
+        weight_decay: 0.0,
+    };
+
+    /// Adam with PyTorch's defaults.
+    pub const ADAM: Self = Self::Adam {
+        beta_1: 0.9,
+        beta_2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+    };
+
+    /// An optimiser without state.
+    pub fn init(self) -> Optimiser {
+        Optimiser {
+            config: self,
+            inner: self.build(),
+        }
+    }
+
+    // Every constant is given: Burn's defaults differ from PyTorch's (dampening 0.1, epsilon 1e-5).
+    fn build(self) -> ModuleOptimizer {
+        let decay = |rate: f32| (rate > 0.0).then(|| WeightDecayConfig::new(rate));
+        match self {
+            Self::Sgd {
+                momentum,
+                weight_decay,
+            } => {
+                let momentum = (momentum > 0.0).then(|| MomentumConfig {
+                    momentum: f64::from(momentum),
+                    dampening: 0.0,
+                    nesterov: false,
+                });
+                SgdConfig::new()
+                    .with_momentum(momentum)
+                    .with_weight_decay(decay(weight_decay))
+                    .init()
+            }
+            Self::Adam {
+                beta_1,
+                beta_2,
+                epsilon,
+                weight_decay,
+            } => AdamConfig::new()
+                .with_beta_1(beta_1)
+                .with_beta_2(beta_2)
+                .with_epsilon(epsilon)
+                .with_weight_decay(decay(weight_decay))
+                .init(),
+        }
+    }
+}
+
+/// An optimiser and its state. A clone has its own state.
+///
+/// It moves the parameters that require gradients, see
+/// [`Backbone::trainable`](crate::backbone::Backbone::trainable); parameters without a gradient in a
+/// step are left alone, and so is their state.
+#[derive(Clone)]
+pub struct Optimiser {
+    config: OptimiserConfig,
+    inner: ModuleOptimizer,
+}
+
+impl std::fmt::Debug for Optimiser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Optimiser({:?})", self.config)
+    }
+}
+
+impl Optimiser {
+    /// One step down the gradient of a scalar loss.
+    pub fn step<M: Module>(&mut self, learning_rate: f64, module: M, loss: &Tensor<1>) -> M {
+        let gradients = GradientsParams::from_grads(loss.backward(), &module);
+        self.inner.step(learning_rate, module, gradients)
+    }
+
+    /// Forgets momenta and moments.
+    pub fn reset(&mut self) {
+        self.inner = self.config.build();
+    }
+
+    /// The state as bytes, for [`restore`](Self::restore). It is keyed by
+    /// [`parameter_id`](crate::backbone::parameter_id) and so outlives the process.
+    pub fn save(&self) -> Result<Vec<u8>> {
+        let bytes = self.inner.into_bytes().map_err(|e| Error::Invalid {
+            what: "optimiser state",
+            problem: e.to_string(),
+        })?;
+        Ok(bytes.to_vec())
+    }
+
+    /// Takes back a saved state.
+    pub fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let bytes = Bytes::from_bytes_vec(state.to_vec());
+        let restored = self.config.build().from_bytes(bytes);
+        self.inner = restored.map_err(|e| Error::Invalid {
+            what: "optimiser state",
+            problem: e.to_string(),
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! Tolerances are 1e-6 of the largest value: single precision with sums of up to a few hundred terms.
+//! PyTorch's own float32 differs from the same reference by 1e-7 to 5e-7 (noted in each fixture).
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use ttac::backbone::{BatchNorm, GroupNorm, LayerNorm, NormMode};
+use ttac::loss::cross_entropy;
+use ttac::optim::OptimiserConfig;
+use ttac_kernels as kernels;
+
+use crate::fixture::{Fixture, filled, labels};
+
+const TOLERANCE: f64 = 1e-6;
+
+/// Gradients of `sum(y * dy)` with respect to leaves.
+fn gradients<const D: usize>(y: &Tensor<D>, dy: Tensor<D>) -> burn::tensor::Gradients {
+    (y.clone() * dy).sum().backward()
+}
+
+#[test]
+fn convolution_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-conv");
+    let device = Device::flex().autodiff();
+    let cases = fixture.about["cases"].as_object().unwrap().clone();
+    for (case, options) in cases {
+        let number = |field: &str| options[field].as_u64().unwrap() as usize;
+        let x: Tensor<4> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let weight: Tensor<4> = fixture.input(&format!("{case}.w"), &device).require_grad();
+        let options = kernels::ConvOptions {
+            stride: number("stride"),
+            padding: number("padding"),
+        };
+        let y = kernels::conv2d(x.clone(), weight.clone(), options);
+        let dy = fixture.input(&format!("{case}.dy"), &device);
+        let grads = gradients(&y, dy);
+        fixture.compare("y", &format!("{case}.y"), &y);
+        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+        fixture.compare("dw", &format!("{case}.dw"), &weight.grad(&grads).unwrap());
+    }
+    for group in ["y", "dx", "dw"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+#[test]
+fn batch_norm_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-batch-norm");
+    let device = Device::flex().autodiff();
+    for case in ["plain", "residual", "relu", "residual-relu"] {
+        for (mode, norm) in [
+            ("train", NormMode::BatchUpdating),
+            ("eval", NormMode::Running),
+        ] {
+            let layer = filled(BatchNorm::new(6, &device), |path| format!("{case}.{path}"));
+            let input = |name: &str| fixture.input::<4>(&format!("{case}.{name}"), &device);
+            let x = input("x").require_grad();
+            let residual = case
+                .contains("residual")
+                .then(|| input("residual").require_grad());
+            let dy = input("dy");
+            let y = layer.forward(x.clone(), residual.clone(), case.contains("relu"), norm);
+            let grads = gradients(&y, dy);
+            let prefix = format!("{case}.{mode}");
+            let mut compare = |name: &str, value: Tensor<1>| {
+                fixture.compare(name, &format!("{prefix}.{name}"), &value);
+            };
+            compare("dweight", layer.weight.val().grad(&grads).unwrap());
+            compare("dbias", layer.bias.val().grad(&grads).unwrap());
+            if mode == "train" {
+                compare("running_mean", layer.running_mean.value());
+                compare("running_var", layer.running_var.value());
+            }
+            fixture.compare("y", &format!("{prefix}.y"), &y);
+            fixture.compare("dx", &format!("{prefix}.dx"), &x.grad(&grads).unwrap());
+            if let Some(residual) = residual {
+                let gradient = residual.grad(&grads).unwrap();
+                fixture.compare("dresidual", &format!("{prefix}.dresidual"), &gradient);
+            }
+        }
+    }
+    for group in [
+        "y",
+        "dx",
+        "dweight",
+        "dbias",
+        "dresidual",
+        "running_mean",
+        "running_var",
+    ] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+#[test]
+fn batch_mode_leaves_running_statistics_alone_and_clones_are_snapshots() {
+    let device = Device::flex();
+    let layer = filled(BatchNorm::new(6, &device), |path| format!("plain.{path}"));
+    let snapshot = layer.clone();
+    let read = |layer: &BatchNorm| -> Vec<f32> {
+        let values = Tensor::cat(
+            vec![layer.running_mean.value(), layer.running_var.value()],
+            0,
+        );
+        values.to_data().try_to_vec().unwrap()
+    };
+    let before = read(&layer);
+    let x = || Fixture::open("op-batch-norm").input::<4>("plain.x", &device);
+    layer.forward(x(), None, false, NormMode::Batch);
+    layer.forward(x(), None, false, NormMode::Running);
+    assert_eq!(read(&layer), before);
+    layer.forward(x(), None, false, NormMode::BatchUpdating);
+    assert_ne!(read(&layer), before);
+    assert_eq!(read(&snapshot), before);
+}
+
+#[test]
+fn a_single_value_per_channel_keeps_running_statistics_finite() {
+    let device = Device::flex();
+    let layer = BatchNorm::new(2, &device);
+    let x = Tensor::<4>::ones([1, 1, 1, 2], &device) * 3.0;
+    layer.forward(x, None, false, NormMode::BatchUpdating);
+    let variance: Vec<f32> = layer.running_var.value().to_data().try_to_vec().unwrap();
+    assert_eq!(variance, [0.9, 0.9]);
+}
+
+#[test]
+fn group_norm_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-group-norm");
+    let device = Device::flex().autodiff();
+    let cases = fixture.about["cases"].as_object().unwrap().clone();
+    for (case, options) in cases {
+        let x: Tensor<4> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let groups = options["groups"].as_u64().unwrap() as usize;
+        let layer = GroupNorm::new(x.dims()[3], groups, &device);
+        let layer = filled(layer, |path| format!("{case}.{path}"));
+        let mut y = layer.forward(x.clone());
+        if options["relu"].as_bool().unwrap() {
+            y = burn::tensor::activation::relu(y);
+        }
+        let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
+        fixture.compare("y", &format!("{case}.y"), &y);
+        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+        for (name, parameter) in [("dweight", &layer.weight), ("dbias", &layer.bias)] {
+            let gradient = parameter.val().grad(&grads).unwrap();
+            fixture.compare(name, &format!("{case}.{name}"), &gradient);
+        }
+    }
+    for group in ["y", "dx", "dweight", "dbias"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+#[test]
+fn layer_norm_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-layer-norm");
+    layer_norm_case::<2>(&mut fixture, "rows");
+    layer_norm_case::<3>(&mut fixture, "tokens");
+    layer_norm_case::<3>(&mut fixture, "tokens-1e-6");
+    for group in ["y", "dx", "dweight", "dbias"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+fn layer_norm_case<const D: usize>(fixture: &mut Fixture, case: &str) {
+    let device = Device::flex().autodiff();
+    let x: Tensor<D> = fixture.input(&format!("{case}.x"), &device).require_grad();
+    let mut layer = LayerNorm::new(x.dims()[D - 1], &device);
+    layer.epsilon = fixture.about["cases"][case]["eps"].as_f64().unwrap();
+    let layer = filled(layer, |path| format!("{case}.{path}"));
+    let y = layer.forward(x.clone());
+    let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
+    fixture.compare("y", &format!("{case}.y"), &y);
+    fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+    for (name, parameter) in [("dweight", &layer.weight), ("dbias", &layer.bias)] {
+        let gradient = parameter.val().grad(&grads).unwrap();
+        fixture.compare(name, &format!("{case}.{name}"), &gradient);
+    }
+}
+
+#[test]
+fn pooling_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-pool");
+    for size in ["8x8", "7x5"] {
+        pool_case(
+            &mut fixture,
+            &format!("global-average_{size}"),
+            kernels::global_average_pool,
+        );
+        pool_case(&mut fixture, &format!("average-2x2_{size}"), |x| {
+            let options = kernels::PoolOptions {
+                kernel: 2,
+                stride: 2,
+                padding: 0,
+            };
+            kernels::average_pool(x, options)
+        });
+        pool_case(&mut fixture, &format!("max-3x3_{size}"), |x| {
+            let options = kernels::PoolOptions {
+                kernel: 3,
+                stride: 2,
+                padding: 1,
+            };
+            kernels::max_pool(x, options)
+        });
+        pool_case(&mut fixture, &format!("option-a_{size}"), |x| {
+            kernels::shortcut_a(x, 8, 2)
+        });
+    }
+    for group in ["y", "dx"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+fn pool_case<const D: usize>(
+    fixture: &mut Fixture,
+    case: &str,
+    op: impl Fn(Tensor<4>) -> Tensor<D>,
+) {
+    let device = Device::flex().autodiff();
+    let x: Tensor<4> = fixture.input(&format!("{case}.x"), &device).require_grad();
+    let y = op(x.clone());
+    let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
+    fixture.compare("y", &format!("{case}.y"), &y);
+    fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+}
+
+#[test]
+fn cross_entropy_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-cross-entropy");
+    let device = Device::flex().autodiff();
+    for case in ["plain", "steep"] {
+        let x: Tensor<2> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let loss = cross_entropy(x.clone(), &labels(6, 10));
+        let grads = loss.backward();
+        fixture.compare("y", &format!("{case}.y"), &loss);
+        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+    }
+    for group in ["y", "dx"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+#[test]
+fn a_given_gradient_is_the_gradient_and_scales_with_the_loss() {
+    let device = Device::flex().autodiff();
+    let x = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device).require_grad();
+    let gradient = Tensor::<2>::from_floats([[0.5, -1.0], [0.0, 2.0]], &device);
+    let loss = kernels::loss_with_gradient(x.clone(), gradient, 7.0);
+    assert_eq!(loss.clone().into_scalar::<f32>(), 7.0);
+    let grads = (loss * 3.0 + x.clone().sum()).backward();
+    let found: Vec<f32> = x.grad(&grads).unwrap().to_data().try_to_vec().unwrap();
+    assert_eq!(found, [2.5, -2.0, 1.0, 7.0]);
+}
+
+/// Three parameters of different rank.
+#[derive(Module, Debug)]
+struct Toy {
+    p0: Param<Tensor<1>>,
+    p1: Param<Tensor<2>>,
+    p2: Param<Tensor<4>>,
+}
+
+fn toy(fixture: &Fixture, device: &Device) -> Toy {
+    Toy {
+        p0: Param::from_tensor(fixture.input("p0", device)),
+        p1: Param::from_tensor(fixture.input("p1", device)),
+        p2: Param::from_tensor(fixture.input("p2", device)),
+    }
+}
+
+/// A loss whose gradient at a step is the one the fixture prescribes.
+fn toy_loss(fixture: &Fixture, toy: &Toy, step: usize, device: &Device) -> Tensor<1> {
+    let name = |parameter: &str| format!("grad.{step}.{parameter}");
+    (toy.p0.val() * fixture.input(&name("p0"), device)).sum()
+        + (toy.p1.val() * fixture.input(&name("p1"), device)).sum()
+        + (toy.p2.val() * fixture.input(&name("p2"), device)).sum()
+}
+
+fn optimiser_case(fixture: &mut Fixture, case: &str, config: OptimiserConfig, rate: f64) {
+    let device = Device::flex().autodiff();
+    let mut toy = toy(fixture, &device);
+    let mut optimiser = config.init();
+    for step in 0..5 {
+        let loss = toy_loss(fixture, &toy, step, &device);
+        toy = optimiser.step(rate, toy, &loss);
+        if step == 2 {
+            // A saved state continues to the same numbers in a new optimiser.
+            let state = optimiser.save().unwrap();
+            optimiser = config.init();
+            optimiser.restore(&state).unwrap();
+        }
+        let group = "parameters";
+        fixture.compare(group, &format!("{case}.{step}.p0"), &toy.p0.val());
+        fixture.compare(group, &format!("{case}.{step}.p1"), &toy.p1.val());
+        fixture.compare(group, &format!("{case}.{step}.p2"), &toy.p2.val());
+    }
+}
+
+#[test]
+fn sgd_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-sgd");
+    optimiser_case(&mut fixture, "plain", OptimiserConfig::SGD, 0.1);
+    let decay = OptimiserConfig::Sgd {
+        momentum: 0.9,
+        weight_decay: 5e-4,
+    };
+    optimiser_case(&mut fixture, "decay", decay, 0.1);
+    fixture.expect("parameters", TOLERANCE);
+}
+
+#[test]
+fn adam_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-adam");
+    optimiser_case(&mut fixture, "plain", OptimiserConfig::ADAM, 1e-3);
+    fixture.expect("parameters", TOLERANCE);
+}
+
+#[test]
+fn a_reset_optimiser_starts_like_a_new_one() {
+    let fixture = Fixture::open("op-sgd");
+    let device = Device::flex().autodiff();
+    let first_step = |optimiser: &mut ttac::optim::Optimiser| -> Vec<f32> {
+        let toy = toy(&fixture, &device);
+        let loss = toy_loss(&fixture, &toy, 0, &device);
+        let toy = optimiser.step(0.1, toy, &loss);
+        toy.p2.val().to_data().try_to_vec().unwrap()
+    };
+    let mut optimiser = OptimiserConfig::SGD.init();
+    let fresh = first_step(&mut optimiser);
+    optimiser.reset();
+    assert_eq!(first_step(&mut optimiser), fresh);
+}
+
+#[test]
+fn a_damaged_optimiser_state_is_an_error() {
+    let error = OptimiserConfig::SGD
+        .init()
+        .restore(b"nonsense")
+        .unwrap_err();
+    assert!(
+        error.to_string().starts_with("invalid optimiser state:"),
+        "{error}"
+    );
+}

@@ -1,0 +1,286 @@
+"""The architectures, written plainly, with the keys of the published checkpoints.
+
+Every network has `features(x)` (pooled, one row per image) and `forward(x)` (class logits).
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+def conv(cin, cout, kernel, stride=1):
+    return nn.Conv2d(cin, cout, kernel, stride, kernel // 2, bias=False)
+
+
+def pool(x):
+    return x.mean((2, 3))
+
+
+def group_norm(channels):
+    return nn.GroupNorm(8, channels)
+
+
+NORMS = {"batch": nn.BatchNorm2d, "group": group_norm}
+
+
+def option_a(x, cout, stride):
+    """Every second pixel, and zero channels on both sides."""
+    side = (cout - x.shape[1]) // 2
+    return F.pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, side, side))
+
+
+# ---- He et al. for CIFAR: resnet20 ... resnet110 ----------------------------------------------
+
+
+class OptionABlock(nn.Module):
+    def __init__(self, cin, cout, stride):
+        super().__init__()
+        self.cout, self.stride = cout, stride
+        self.conv1, self.bn1 = conv(cin, cout, 3, stride), nn.BatchNorm2d(cout)
+        self.conv2, self.bn2 = conv(cout, cout, 3), nn.BatchNorm2d(cout)
+
+    def forward(self, x):
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + option_a(x, self.cout, self.stride))
+
+
+class ResNetCifar(nn.Module):
+    def __init__(self, depth, width=16, classes=10):
+        super().__init__()
+        n = (depth - 2) // 6
+        assert depth == 6 * n + 2
+        self.conv1, self.bn1 = conv(3, width, 3), nn.BatchNorm2d(width)
+        cin = width
+        for stage in range(3):
+            cout = width << stage
+            strides = [1 if stage == 0 else 2] + [1] * (n - 1)
+            blocks = [OptionABlock(cin if j == 0 else cout, cout, s) for j, s in enumerate(strides)]
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+            cin = cout
+        self.linear = nn.Linear(cin, classes)
+
+    def features(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return pool(self.layer3(self.layer2(self.layer1(x))))
+
+    def forward(self, x):
+        return self.linear(self.features(x))
+
+
+# ---- Post-activation blocks with a learned shortcut, shared by the next two families -----------
+
+
+class Basic(nn.Module):
+    expansion = 1
+
+    def __init__(self, cin, planes, stride, shortcut):
+        super().__init__()
+        self.conv1, self.bn1 = conv(cin, planes, 3, stride), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = conv(planes, planes, 3), nn.BatchNorm2d(planes)
+        add_shortcut(self, shortcut, cin, planes, stride)
+
+    def body(self, x):
+        return self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+
+    def forward(self, x):
+        return F.relu(self.body(x) + self.skip(x))
+
+
+class Bottleneck(nn.Module):
+    expansion = 4
+
+    def __init__(self, cin, planes, stride, shortcut):
+        super().__init__()
+        self.conv1, self.bn1 = conv(cin, planes, 1), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = conv(planes, planes, 3, stride), nn.BatchNorm2d(planes)
+        self.conv3, self.bn3 = conv(planes, 4 * planes, 1), nn.BatchNorm2d(4 * planes)
+        add_shortcut(self, shortcut, cin, 4 * planes, stride)
+
+    def body(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return self.bn3(self.conv3(F.relu(self.bn2(self.conv2(x)))))
+
+    def forward(self, x):
+        return F.relu(self.body(x) + self.skip(x))
+
+
+BLOCKS = {"basic": Basic, "bottleneck": Bottleneck}
+
+
+def add_shortcut(block, name, cin, cout, stride):
+    """Convolution and batch norm under `name` if the shape changes, otherwise nothing."""
+    if stride == 1 and cin == cout:
+        block.skip = lambda x: x
+        return
+    shortcut = nn.Sequential(conv(cin, cout, 1, stride), nn.BatchNorm2d(cout))
+    block.add_module(name, shortcut)
+    block.skip = shortcut.forward
+
+
+def add_stages(net, block, width, blocks, shortcut):
+    """`layer1` to `layer4`; answers the number of channels at the end."""
+    cin = width
+    for stage, count in enumerate(blocks):
+        planes, layers = width << stage, []
+        for j in range(count):
+            stride = 2 if stage > 0 and j == 0 else 1
+            layers.append(block(cin, planes, stride, shortcut))
+            cin = planes * block.expansion
+        net.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
+    return cin
+
+
+class ContrastiveResNet(nn.Module):
+    """`resnet18-cifar` and `resnet50-cifar`: encoder, classifier `fc`, projection head `head`."""
+
+    def __init__(self, block, blocks, width=64, classes=10, projection=128):
+        super().__init__()
+        self.encoder = nn.Module()
+        self.encoder.conv1, self.encoder.bn1 = conv(3, width, 3), nn.BatchNorm2d(width)
+        size = add_stages(self.encoder, BLOCKS[block], width, blocks, "shortcut")
+        self.fc = nn.Linear(size, classes)
+        self.head = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, projection))
+
+    def features(self, x):
+        e = self.encoder
+        x = F.relu(e.bn1(e.conv1(x)))
+        return pool(e.layer4(e.layer3(e.layer2(e.layer1(x)))))
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+    def extras(self, x):
+        return {"projection": self.head(self.features(x))}
+
+
+class ResNet(nn.Module):
+    """`resnet18` and `resnet50` for large images, stride on the 3x3 convolution."""
+
+    def __init__(self, block, blocks, width=64, classes=1000):
+        super().__init__()
+        self.conv1, self.bn1 = conv(3, width, 7, 2), nn.BatchNorm2d(width)
+        size = add_stages(self, BLOCKS[block], width, blocks, "downsample")
+        self.fc = nn.Linear(size, classes)
+
+    def features(self, x):
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        return pool(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+
+# ---- TTT-R's pre-activation resnet26 -------------------------------------------------------------
+
+
+class PreActivation(nn.Module):
+    def __init__(self, cin, cout, stride, norm):
+        super().__init__()
+        self.cin, self.cout, self.stride = cin, cout, stride
+        self.bn1, self.conv1 = NORMS[norm](cin), conv(cin, cout, 3, stride)
+        self.bn2, self.conv2 = NORMS[norm](cout), conv(cout, cout, 3)
+
+    def forward(self, x):
+        out = self.conv1(F.relu(self.bn1(x)))
+        out = self.conv2(F.relu(self.bn2(out)))
+        if self.stride != 1 or self.cin != self.cout:
+            x = F.avg_pool2d(x, self.stride)
+            x = F.pad(x, (0, 0, 0, 0, 0, self.cout - self.cin))  # zeros after the real channels
+        return out + x
+
+
+def pre_activation_stage(width, stage, n, norm):
+    cin, cout = width << max(stage - 1, 0), width << stage
+    blocks = [PreActivation(cin, cout, 1 if stage == 0 else 2, norm)]
+    blocks += [PreActivation(cout, cout, 1, norm) for _ in range(n - 1)]
+    return nn.Sequential(*blocks)
+
+
+class ResNetRotation(nn.Module):
+    """`shared` is the last stage that the rotation head has in common with the classifier: 2 or 3."""
+
+    def __init__(self, depth=26, width=16, classes=10, norm="group", shared=2):
+        super().__init__()
+        n = (depth - 2) // 6
+        assert depth == 6 * n + 2
+        self.shared = shared
+        self.conv1 = conv(3, width, 3)
+        for stage in range(3):
+            self.add_module(f"layer{stage + 1}", pre_activation_stage(width, stage, n, norm))
+        size = 4 * width
+        self.bn, self.fc = NORMS[norm](size), nn.Linear(size, classes)
+        if shared == 3:
+            self.head = nn.Linear(size, 4)
+        else:
+            own = [pre_activation_stage(width, 2, n, norm), NORMS[norm](size), nn.ReLU()]
+            own += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(size, 4)]
+            self.head = nn.Sequential(*own)
+
+    def stem(self, x):
+        return self.layer2(self.layer1(self.conv1(x)))
+
+    def features(self, x):
+        return pool(F.relu(self.bn(self.layer3(self.stem(x)))))
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+    def extras(self, x):
+        shared = self.stem(x) if self.shared == 2 else self.features(x)
+        return {f"rotation.stage{self.shared}": self.head(shared)}
+
+
+# ---- Wide residual networks ------------------------------------------------------------------------
+
+
+class Wide(nn.Module):
+    def __init__(self, cin, cout, stride):
+        super().__init__()
+        self.bn1, self.conv1 = nn.BatchNorm2d(cin), conv(cin, cout, 3, stride)
+        self.bn2, self.conv2 = nn.BatchNorm2d(cout), conv(cout, cout, 3)
+        if cin != cout:
+            self.convShortcut = conv(cin, cout, 1, stride)
+
+    def forward(self, x):
+        out = F.relu(self.bn1(x))
+        # Where the width changes, the shortcut too starts from the activated input.
+        x = self.convShortcut(out) if hasattr(self, "convShortcut") else x
+        return self.conv2(F.relu(self.bn2(self.conv1(out)))) + x
+
+
+class WideResNet(nn.Module):
+    def __init__(self, depth, widen, width=16, classes=10):
+        super().__init__()
+        n = (depth - 4) // 6
+        assert depth == 6 * n + 4
+        self.conv1 = conv(3, width, 3)
+        cin = width
+        for stage in range(3):
+            cout = (width << stage) * widen
+            stride = 1 if stage == 0 else 2
+            block = nn.Module()
+            block.layer = nn.Sequential(Wide(cin, cout, stride), *[Wide(cout, cout, 1) for _ in range(n - 1)])
+            block.forward = block.layer.forward
+            self.add_module(f"block{stage + 1}", block)
+            cin = cout
+        self.bn1, self.fc = nn.BatchNorm2d(cin), nn.Linear(cin, classes)
+
+    def features(self, x):
+        x = self.block3(self.block2(self.block1(self.conv1(x))))
+        return pool(F.relu(self.bn1(x)))
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+
+# ---- By name ---------------------------------------------------------------------------------------
+
+FULL = {f"resnet{d}-cifar": (ResNetCifar, {"depth": d}) for d in (20, 32, 44, 56, 110)}
+FULL |= {
+    "resnet18-cifar": (ContrastiveResNet, {"block": "basic", "blocks": [2, 2, 2, 2]}),
+    "resnet50-cifar": (ContrastiveResNet, {"block": "bottleneck", "blocks": [3, 4, 6, 3]}),
+    "resnet26": (ResNetRotation, {"depth": 26, "norm": "group"}),
+    "wrn-28-10": (WideResNet, {"depth": 28, "widen": 10}),
+    "wrn-40-2": (WideResNet, {"depth": 40, "widen": 2}),
+    "resnet18": (ResNet, {"block": "basic", "blocks": [2, 2, 2, 2]}),
+    "resnet50": (ResNet, {"block": "bottleneck", "blocks": [3, 4, 6, 3]}),
+}
