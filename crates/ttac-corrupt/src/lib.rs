@@ -10,6 +10,7 @@ mod blur;
 mod colour;
 mod corruption;
 mod corruptor;
+mod dct;
 mod defocus;
 mod digital;
 mod elastic;
