@@ -26,7 +26,7 @@ const CHOICES: [Implementation; 5] = [
     Implementation::Composed,
 ];
 
-static FORCED: AtomicU8 = AtomicU8::new(4);
+static FORCED: AtomicU8 = AtomicU8::new(0);
 
 /// Chooses the implementation for the whole process, for tests and benchmarks. The default is
 /// `Kernels(Auto)`; on other backends than the CPU it is always `Composed`.

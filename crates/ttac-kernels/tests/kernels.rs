@@ -142,6 +142,12 @@ fn a_deep_convolution() {
     check_conv(&conv(1, [4, 4], [256, 192], 3, 1, 1));
 }
 
+/// Enough tiles that every algorithm cuts them into independent tasks, with edges that no tile divides.
+#[test]
+fn a_convolution_of_many_tiles() {
+    check_conv(&conv(18, [31, 30], [16, 16], 3, 1, 1));
+}
+
 fn small_conv() -> impl Strategy<Value = ConvShape> {
     (
         0..3usize,
@@ -409,6 +415,7 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
 fn the_number_of_threads_does_not_change_a_bit() {
     for s in [
         conv(24, [16, 16], [16, 32], 3, 1, 1),
+        conv(16, [32, 32], [16, 16], 3, 1, 1),
         conv(6, [17, 15], [9, 20], 3, 2, 1),
         conv(4, [4, 4], [160, 192], 3, 1, 1),
     ] {

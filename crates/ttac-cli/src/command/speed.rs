@@ -23,6 +23,7 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
         architecture = architecture.with_field(field, value)?;
     }
     let device = device::parse(&options.device)?;
+    let start_megabytes = resident_megabytes("VmRSS:");
     let network = architecture.init(0, &device)?;
     let batch = args.batch_size.get();
     let size = architecture.image_size();
@@ -42,7 +43,7 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
         ),
     };
     let (minimum, median) = (seconds[0], seconds[seconds.len() / 2]);
-    let peak_megabytes = peak_resident_megabytes();
+    let peak_megabytes = resident_megabytes("VmHWM:");
     let result = json!({
         "architecture": args.arch,
         "work": format!("{:?}", args.work).to_lowercase(),
@@ -50,6 +51,7 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
         "minimum_seconds": minimum,
         "median_seconds": median,
         "images_per_second": batch as f64 / minimum,
+        "start_megabytes": start_megabytes,
         "peak_megabytes": peak_megabytes,
     });
     let memory = peak_megabytes.map_or(String::new(), |mb| format!(", peak memory {mb:.0} MB"));
@@ -118,12 +120,10 @@ fn step(network: Network, batch: usize, size: usize, repeats: usize) -> Vec<f64>
     })
 }
 
-/// The most memory this process has had resident, where the system tells.
-fn peak_resident_megabytes() -> Option<f64> {
+/// Resident memory of this process, now (`VmRSS:`) or at most (`VmHWM:`), where the system tells.
+fn resident_megabytes(field: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kilobytes / 1024.0)
 }

@@ -1,6 +1,6 @@
 //! Vectors of `f32`: one trait, one implementation per instruction set, chosen at run time.
 //!
-//! A kernel is a value that implements [`Kernel`]: its `run` is generic over [`Simd`] and always inlined. [`Simd::enter`] puts it into a
+//! A kernel is a value that implements `Kernel`: its `run` is generic over `Simd` and always inlined. `Simd::enter` puts it into a
 //! function compiled with the instruction set's features, so that every operation becomes one instruction. Everything called on the way is
 //! `#[inline(always)]`; a function that is not would be compiled without the features and run many times slower.
 

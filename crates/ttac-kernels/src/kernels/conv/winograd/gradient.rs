@@ -1,0 +1,319 @@
+//! The gradient of the weights: the correlation of input tiles with gradient tiles is F(3 x 3, m x m), over the same points.
+//!
+//! The same `Bt` transforms the input, another `G` the gradient, and the sum over tiles is taken before the transformation back.
+
+use super::transform::{gradient_sum_transform, gradient_transform};
+use super::{
+    Block, CACHED, Images, Layout, MOST_TILES, TRANSFORMED_AT_ONCE, Tiles, positions,
+    tiles_per_task, transform_inputs,
+};
+use crate::kernels::conv::ConvShape;
+use crate::kernels::conv::gemm::Outer;
+use crate::kernels::recycle::Scratch;
+use crate::kernels::simd::{Isa, Kernel, Simd};
+use crate::kernels::{Out, filled};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// `dw` with tiles of edge `A`.
+///
+/// While the sums (one per position and pair of channels) fit the second-level cache, the tiles are cut into chunks with sums of their own, which are
+/// added in the chunks' order. Larger sums exist once: block after block of tiles is transformed, and then every position adds its products.
+pub(in crate::kernels::conv) fn weight_gradient<const A: usize>(
+    x: &[f32],
+    dy: &[f32],
+    s: &ConvShape,
+    isa: Isa,
+) -> Vec<f32> {
+    let lanes = isa.lanes();
+    let blocks = [s.in_channels, s.out_channels].map(|c| c.div_ceil(lanes));
+    let [inputs, outputs] = blocks.map(|b| b * lanes);
+    let tiles = Tiles::new(s.batch, s.out_height(), s.out_width(), A - 2);
+    let count = tiles.count();
+    let sum_len = positions(A) * inputs * outputs;
+    let floats = positions(A) * (inputs + outputs);
+    let large = sum_len > CACHED;
+    let room = if large {
+        (SHARED_TILES / floats).clamp(MOST_TILES, count.max(MOST_TILES))
+    } else {
+        tiles_per_task(floats, sum_len)
+    };
+    // Every chunk costs the zeroing and adding of its sums: let it have some blocks of tiles.
+    let chunks = if large {
+        1
+    } else {
+        count
+            .div_ceil(8 * room)
+            .clamp(count.div_ceil(room).min(4), 16)
+    };
+    let chunk = count.div_ceil(chunks).next_multiple_of(room);
+    let zeros = vec![0.; (s.width * s.in_channels).max(s.out_width() * s.out_channels)];
+    let mut sums = Scratch::new(chunks * sum_len);
+    let gradient = Gradient {
+        x: Images {
+            data: x,
+            height: s.height,
+            width: s.width,
+            channels: s.in_channels,
+            zeros: &zeros,
+        },
+        dy: Images {
+            data: dy,
+            height: s.out_height(),
+            width: s.out_width(),
+            channels: s.out_channels,
+            zeros: &zeros,
+        },
+        tiles,
+        padding: s.padding.cast_signed(),
+    };
+    let chunk_sums = Out(sums.as_mut_ptr());
+    (0..chunks).into_par_iter().for_each(|c| {
+        let [inputs, outputs] = blocks.map(|blocks| Layout {
+            tiles: room,
+            blocks,
+            lanes,
+        });
+        let (mut v, mut m) = (Scratch::new(inputs.len(A)), Scratch::new(outputs.len(A)));
+        let (v, m) = (Out(v.as_mut_ptr()), Out(m.as_mut_ptr()));
+        let run = |first: usize, last: usize, stage: GradientStage| {
+            let block = Block {
+                first,
+                count: last - first,
+                inputs,
+                v,
+                outputs,
+                m,
+            };
+            let sums = Out(chunk_sums.at(c * sum_len));
+            isa.run(GradientTask::<A> {
+                gradient: &gradient,
+                block,
+                stage,
+                sums,
+                fresh: first == c * chunk,
+            });
+        };
+        for first in (c * chunk..((c + 1) * chunk).min(count)).step_by(room) {
+            let last = (first + room).min((c + 1) * chunk).min(count);
+            if large {
+                let parts = (last - first).div_ceil(TRANSFORMED_AT_ONCE);
+                let part = |i: usize| {
+                    i * TRANSFORMED_AT_ONCE..((i + 1) * TRANSFORMED_AT_ONCE).min(last - first)
+                };
+                (0..parts)
+                    .into_par_iter()
+                    .for_each(|i| run(first, last, GradientStage::Transform(part(i))));
+                (0..positions(A))
+                    .into_par_iter()
+                    .for_each(|i| run(first, last, GradientStage::Multiply(i..i + 1)));
+            } else {
+                run(first, last, GradientStage::Transform(0..last - first));
+                run(first, last, GradientStage::Multiply(0..positions(A)));
+            }
+        }
+    });
+    let sums = &sums;
+    // SAFETY: the tasks cover all pairs of channels, and write nine values for each.
+    unsafe {
+        filled(s.weight_len(), |out| {
+            (0..s.in_channels.div_ceil(8))
+                .into_par_iter()
+                .for_each(|task| {
+                    isa.run(GradientBack::<A> {
+                        sums: sums.as_ptr(),
+                        chunks: count.div_ceil(chunk),
+                        inputs: task * 8..(task * 8 + 8).min(s.in_channels),
+                        padded: [inputs, outputs],
+                        channels: [s.in_channels, s.out_channels],
+                        out,
+                    });
+                });
+        })
+    }
+}
+
+/// Floats of transformed tiles of both kinds that all cores work on together (4 MiB).
+const SHARED_TILES: usize = 1024 * 1024;
+
+/// What a weight gradient is made of.
+struct Gradient<'a> {
+    x: Images<'a>,
+    dy: Images<'a>,
+    tiles: Tiles,
+    padding: isize,
+}
+
+/// The stages of a weight gradient.
+enum GradientStage {
+    /// Transforms some of the block's tiles, of the input and of the gradient.
+    Transform(Range<usize>),
+    /// Adds the products of all tiles to the sums of some positions.
+    Multiply(Range<usize>),
+}
+
+/// One stage for a block of tiles, whose `m` holds the transformed gradients.
+struct GradientTask<'a, const A: usize> {
+    gradient: &'a Gradient<'a>,
+    block: Block,
+    stage: GradientStage,
+    /// `[position][in][out]`.
+    sums: Out,
+    /// Whether the sums begin with this block.
+    fresh: bool,
+}
+
+impl<const A: usize> Kernel for GradientTask<'_, A> {
+    type Output = ();
+
+    /// # Safety
+    /// Besides the instruction set: the buffers of the block have room for the layouts, and nobody else works on the same part of them or on the same sums.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let (g, block) = (self.gradient, &self.block);
+        let (inputs, outputs) = (block.inputs, block.outputs);
+        let (rows, row) = (inputs.blocks * S::LANES, outputs.blocks * S::LANES);
+        // SAFETY: the caller's promise, passed on.
+        unsafe {
+            match self.stage {
+                GradientStage::Transform(slots) => {
+                    transform_inputs::<S, A>(
+                        &g.x,
+                        &g.tiles,
+                        block.first,
+                        slots.clone(),
+                        g.padding,
+                        block.v.0,
+                        inputs,
+                    );
+                    transform_gradients::<S, A>(
+                        &g.dy,
+                        &g.tiles,
+                        block.first,
+                        slots,
+                        block.m.0,
+                        outputs,
+                    );
+                }
+                GradientStage::Multiply(positions) => {
+                    for position in positions {
+                        let sums = self.sums.at(position * rows * row);
+                        for plane in 0..inputs.blocks {
+                            let outer = Outer {
+                                rows: block.count,
+                                a: block
+                                    .v
+                                    .at(position * inputs.position() + plane * inputs.block()),
+                                channels: S::LANES,
+                                b: block.m.at(position * outputs.position()),
+                                b_planes: outputs.blocks,
+                                b_plane: outputs.block(),
+                                out: sums.add(plane * S::LANES * row),
+                                out_stride: row,
+                                accumulate: !self.fresh,
+                            };
+                            S::enter(&outer);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the chunks' sums and transforms them back to kernels.
+struct GradientBack<const A: usize> {
+    sums: *const f32,
+    chunks: usize,
+    inputs: Range<usize>,
+    padded: [usize; 2],
+    channels: [usize; 2],
+    out: Out,
+}
+
+impl<const A: usize> Kernel for GradientBack<A> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let [rows, row] = self.padded;
+        let sum_len = positions(A) * rows * row;
+        for input in self.inputs {
+            for first in (0..self.channels[1]).step_by(S::LANES) {
+                let mut kernels = [[0f32; 16]; 9];
+                // SAFETY: the sums hold `chunks` times `[position][rows][row]`, and `row` is whole vectors.
+                unsafe {
+                    let mut half = [[S::splat(0.); A]; 3];
+                    for b in 0..A {
+                        let mut column = [S::splat(0.); A];
+                        for a in 0..A {
+                            let at = ((a * A + b) * rows + input) * row + first;
+                            for chunk in 0..self.chunks {
+                                column[a] =
+                                    S::add(column[a], S::load(self.sums.add(chunk * sum_len + at)));
+                            }
+                        }
+                        let column = gradient_sum_transform::<S, A>(column);
+                        for a in 0..3 {
+                            half[a][b] = column[a];
+                        }
+                    }
+                    for a in 0..3 {
+                        let values = gradient_sum_transform::<S, A>(half[a]);
+                        for b in 0..3 {
+                            S::store(kernels[a * 3 + b].as_mut_ptr(), values[b]);
+                        }
+                    }
+                }
+                for lane in 0..(self.channels[1] - first).min(S::LANES) {
+                    for (t, kernel) in kernels.iter().enumerate() {
+                        let at = ((first + lane) * self.channels[0] + input) * 9 + t;
+                        // SAFETY: the kernel of an existing pair of channels, which belongs to this task alone.
+                        unsafe { *self.out.at(at) = kernel[lane] };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Transforms tiles of output gradients.
+///
+/// # Safety
+/// As [`transform_inputs`].
+#[inline(always)]
+unsafe fn transform_gradients<S: Simd, const A: usize>(
+    images: &Images,
+    tiles: &Tiles,
+    first: usize,
+    slots: Range<usize>,
+    out: *mut f32,
+    layout: Layout,
+) {
+    for slot in slots {
+        let (n, row, column) = tiles.place(first + slot);
+        let rows = images.rows::<4>(n, row.cast_signed());
+        for block in 0..layout.blocks {
+            let channel = block * S::LANES;
+            // SAFETY: the rows are those of an image or the zeros; the slot is inside the layout.
+            unsafe {
+                let mut t = [[S::splat(0.); 4]; A];
+                images.prefetch::<S, 4>(&rows, 0, (column + A - 2).cast_signed(), channel);
+                for j in 0..A - 2 {
+                    let g = images.column::<S, 4>(&rows, (column + j).cast_signed(), channel);
+                    let g = gradient_transform::<S, A>(g);
+                    for i in 0..A {
+                        t[i][j] = g[i];
+                    }
+                }
+                let out = out.add(block * layout.block() + slot * S::LANES);
+                for i in 0..A {
+                    let g = gradient_transform::<S, A>(t[i]);
+                    for j in 0..A {
+                        S::store(out.add((i * A + j) * layout.position()), g[j]);
+                    }
+                }
+            }
+        }
+    }
+}
