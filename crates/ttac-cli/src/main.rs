@@ -9,6 +9,7 @@ mod args;
 mod command;
 mod device;
 mod progress;
+mod sheet;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Export(args) => command::export::run(&args, &options),
         Command::Info(args) => command::info::run(&args, &options),
         Command::Eval(args) => command::eval::run(&args, &options),
+        Command::Corrupt(args) => command::corrupt::run(&args, &options),
         Command::Speed(args) => command::speed::run(&args, &options),
         Command::Completions(args) => command::completions::run(&args),
     }
@@ -50,9 +52,14 @@ fn run(args: Args) -> anyhow::Result<()> {
 #[expect(clippy::print_stderr, reason = "this is where errors are shown")]
 fn report(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
-    let hint = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<ttac::Error>()?.hint());
+    let hint = error.chain().find_map(|cause| {
+        let ours = cause.downcast_ref::<ttac::Error>().map(ttac::Error::hint);
+        let corrupt = || {
+            let error = cause.downcast_ref::<ttac_corrupt::Error>()?;
+            Some(error.hint())
+        };
+        ours.or_else(corrupt).flatten()
+    });
     if let Some(hint) = hint {
         eprintln!("\nhint: {hint}");
     }

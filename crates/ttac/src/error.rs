@@ -76,6 +76,15 @@ pub enum Error {
         hint: Option<String>,
     },
 
+    /// A name that is no data set.
+    #[error("unknown data set `{found}`")]
+    UnknownData {
+        /// The name given.
+        found: String,
+        /// The most similar known name, if one is similar.
+        nearest: Option<&'static str>,
+    },
+
     /// Two things that do not belong together.
     #[error("{what}: expected {expected}, found {found}")]
     Mismatch {
@@ -118,6 +127,13 @@ impl Error {
                     crate::backbone::Architecture::NAMES
                         .map(|(name, _)| name)
                         .join("`, `")
+                ),
+            }),
+            Self::UnknownData { nearest, .. } => Some(match nearest {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!(
+                    "the known ones are `{}`",
+                    crate::data::DATA_NAMES.join("`, `")
                 ),
             }),
             Self::Format { hint, .. } | Self::Data { hint, .. } => hint.clone(),

@@ -10,16 +10,24 @@ use crate::{Error, Result};
 /// Writes a file so that a reader sees the old content or the new, never a part of it. If anything
 /// fails, the old file stays. Folders on the way are created.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomically_with(path, |file| {
+        file.write_all(bytes).map_err(Error::io("write", path))
+    })
+}
+
+/// The same for content that is made piece by piece: `fill` writes it, and nothing is left if it fails.
+pub fn write_atomically_with<T, E: From<Error>>(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
         std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     }
-    let write = || {
-        let mut file = AtomicWriteFile::open(path)?;
-        file.write_all(bytes)?;
-        file.commit()
-    };
-    write().map_err(Error::io("write", path))
+    let mut file = AtomicWriteFile::open(path).map_err(Error::io("write", path))?;
+    let result = fill(&mut file)?;
+    file.commit().map_err(Error::io("write", path))?;
+    Ok(result)
 }

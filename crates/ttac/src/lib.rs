@@ -2,7 +2,7 @@
 //!
 //! `ttac` takes a trained classifier into a world it was not trained for. This crate is the library
 //! behind the command of the same name: [`backbone`]s with PyTorch's exact numbers, [`checkpoint`]s
-//! that say what they hold, [`data`] readers and [`optim`]isers. It is not a general framework for
+//! that say what they hold, [`data`] readers, [`stream`]s and [`optim`]isers. It is not a general framework for
 //! deep learning: tensors, autodiff and devices are [`burn`]'s.
 //!
 //! ```
@@ -28,10 +28,11 @@ mod error;
 mod files;
 pub mod loss;
 pub mod optim;
+pub mod stream;
 
 pub use burn;
 pub use error::{Error, Result, nearest};
-pub use files::write_atomically;
+pub use files::{write_atomically, write_atomically_with};
 
 /// The choice of kernels, for benchmarks and tests.
 pub mod kernels {

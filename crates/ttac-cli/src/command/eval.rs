@@ -3,13 +3,12 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use anyhow::bail;
 use serde_json::json;
 use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::activation::softmax;
 use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::{Cifar10, Dataset, SampleId, default_root};
-use ttac::{Error, nearest, write_atomically};
+use ttac::data::{self, OpenOptions, SampleId, default_root};
+use ttac::{Error, write_atomically};
 
 use super::print;
 use crate::args::{Eval, Options};
@@ -19,8 +18,17 @@ use crate::progress::{Progress, Unit};
 pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let checkpoint = Checkpoint::load(&args.model, &device)?;
-    let data = open(args)?;
     let header = &checkpoint.header;
+    let root = args.root.clone();
+    let root = root.unwrap_or_else(|| default_root().join(&args.data));
+    let asked = OpenOptions {
+        corruption: args.corruption.clone(),
+        severity: args.severity,
+        size: header.input.height,
+        skip_bad: args.skip_bad,
+        refuse_grey: args.refuse_grey,
+    };
+    let data = data::open(&args.data, &root, args.split, &asked)?;
     if header.classes.len() != data.classes().len() {
         return Err(Error::Mismatch {
             what: format!("classes of `{}` and {}", args.model.display(), data.name()),
@@ -73,25 +81,24 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
             "source_objective": header.objective,
             "data": data.name(),
             "split": args.split.to_string(),
+            "corruption": args.corruption,
+            "severity": args.severity,
+            "skipped": data.skipped(),
             "subset": args.subset,
         },
     });
+    let corrupted = match (&args.corruption, args.severity) {
+        (Some(corruption), Some(severity)) => format!(" {corruption} {severity}"),
+        _ => String::new(),
+    };
+    let skipped = match data.skipped() {
+        0 => String::new(),
+        skipped => format!(", {skipped} left out"),
+    };
     let text = format!(
-        "error {error_percent:.2} % ({wrong} of {total} wrong) on {} {}, {seconds:.1} s, {images_per_second:.0} images/s",
+        "error {error_percent:.2} % ({wrong} of {total} wrong{skipped}) on {} {}{corrupted}, {seconds:.1} s, {images_per_second:.0} images/s",
         data.name(),
         args.split
     );
     print(options.json, &result, &text)
-}
-
-fn open(args: &Eval) -> anyhow::Result<Box<dyn Dataset>> {
-    let root = args.root.clone();
-    let root = root.unwrap_or_else(|| default_root().join(&args.data));
-    match args.data.as_str() {
-        "cifar10" => Ok(Box::new(Cifar10::open(&root, args.split)?)),
-        unknown => match nearest(unknown, ["cifar10"]) {
-            Some(name) => bail!("unknown data set `{unknown}`; did you mean `{name}`?"),
-            None => bail!("unknown data set `{unknown}`; expected `cifar10`"),
-        },
-    }
 }

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod completions;
+pub mod corrupt;
 pub mod eval;
 pub mod export;
 pub mod fetch;

@@ -1,5 +1,8 @@
 //! The command as a user types it.
 
+/// Corrupted data sets: layout, seeds, blocks, resuming, every mistake.
+mod corrupt;
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -28,6 +31,7 @@ impl World {
             .args(arguments.split_whitespace())
             .current_dir(self.0.path())
             .env("TTAC_DATA", self.path("data"))
+            .env_remove("TTAC_FROST")
             .env("COLUMNS", "100");
         command
     }
@@ -76,7 +80,7 @@ const IMPORT: &str = "--arch resnet20-cifar --set depth=8 --set width=4 --normal
 fn help_is_readable() {
     let world = World::new();
     insta::assert_snapshot!("help", world.stdout("--help"));
-    for command in ["fetch", "import", "eval"] {
+    for command in ["fetch", "import", "eval", "corrupt"] {
         let help = world.stdout(&format!("{command} --help"));
         insta::assert_snapshot!(format!("help-{command}"), help);
     }
@@ -182,7 +186,10 @@ fn mistakes_are_answered_with_help() {
         import("--arch resnet20-cifar --set depth=8 --set width=4 --classes 100 --normalise none --out m"),
         world.error("info missing.pt"),
         world.error("fetch cifar11"),
+        world.error("fetch usps --root usps"),
+        world.error("fetch mnist --via debian"),
         world.error("eval --model tiny.pt --data cifar10"),
+        world.error("eval --model tiny.pt --data cifar10-c --corruption snow"),
         world.error("--device cuda eval --model tiny.pt --data cifar10"),
         world.error("--device abacus eval --model tiny.pt --data cifar10"),
     ]
@@ -194,6 +201,72 @@ fn mistakes_are_answered_with_help() {
         "{error}"
     );
     assert!(!world.path("m").exists());
+}
+
+#[test]
+fn eval_reads_corruptions_and_folders_of_pictures() {
+    let world = World::new();
+    world.import();
+    // Five severities of two images each; a manifest is not needed for those.
+    let folder = world.path("data/cifar10-c");
+    std::fs::create_dir_all(&folder).unwrap();
+    let array = |shape: &str, data: Vec<u8>| {
+        let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let length = (text.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\x00", &length[..], text.as_bytes(), &data].concat()
+    };
+    let pixels = (0..10 * 3072_u32).map(|i| (i * i % 251) as u8).collect();
+    std::fs::write(folder.join("snow.npy"), array("(10, 32, 32, 3)", pixels)).unwrap();
+    std::fs::write(folder.join("labels.npy"), array("(10,)", (0..10).collect())).unwrap();
+    let eval = "eval --model model.safetensors --data";
+    let result = world.json(&format!(
+        "{eval} cifar10-c --corruption snow --severity 3 --json"
+    ));
+    assert_eq!(result["samples"], 2);
+    assert_eq!(result["card"]["data"], "cifar10-c");
+    assert_eq!(result["card"]["corruption"], "snow");
+    assert_eq!(result["card"]["severity"], 3);
+    let text = world.stdout(&format!("{eval} cifar10-c --corruption snow --severity 3"));
+    assert!(text.contains("on cifar10-c test snow 3"), "{text}");
+    for (rest, expected) in [
+        (
+            "cifar10-c --corruption snwo --severity 3",
+            "did you mean `snow`?",
+        ),
+        (
+            "cifar10-c --corruption snow --severity 6",
+            "expected 1 to 5, found 6",
+        ),
+        ("cifar10-c", "`cifar10-c` needs one"),
+        ("cifar10 --corruption snow --severity 3", "`cifar10-c` has"),
+        ("cifar-10", "hint: did you mean `cifar10`?"),
+    ] {
+        let error = world.error(&format!("{eval} {rest}"));
+        assert!(error.contains(expected), "{error}");
+    }
+
+    // Ten classes with one picture each, one of which is broken.
+    for class in 0..10 {
+        let folder = world.path("pictures").join(class.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        let picture = image::RgbImage::from_pixel(40, 50, image::Rgb([class; 3]));
+        picture.save(folder.join("a.png")).unwrap();
+    }
+    std::fs::write(world.path("pictures/7/b.png"), "broken").unwrap();
+    let folder = format!("{eval} image-folder --root pictures");
+    let error = world.error(&folder);
+    assert!(
+        error.contains("pictures/7/b.png`: not a whole PNG"),
+        "{error}"
+    );
+    let result = world.json(&format!("{folder} --skip-bad --json"));
+    assert_eq!(result["samples"], 10);
+    assert_eq!(result["card"]["skipped"], 1);
+    assert!(
+        world
+            .stdout(&format!("{folder} --skip-bad"))
+            .contains("1 left out")
+    );
 }
 
 #[test]
@@ -215,6 +288,8 @@ fn the_list_of_data_sets_says_what_is_installed() {
     let list = world.json("fetch --list --json");
     assert_eq!(list[0]["name"], "cifar10");
     assert_eq!(list[0]["installed"], false);
+    assert_eq!(list[0]["sources"][1]["via"], "npm");
+    assert!(world.stdout("fetch --list").contains("digest unknown"));
     assert!(world.stdout("fetch --list").contains("not installed"));
 }
 

@@ -4,13 +4,36 @@
 //! is the [`InputContract`] of its checkpoint. Labels travel beside the [`Samples`], never inside
 //! them, because a method that adapts may not see them.
 
+mod cifar;
 mod cifar10;
+mod cifar100;
+mod cifar10_1;
+mod cifar_c;
+mod grey;
+mod idx;
+mod image_folder;
+mod npy;
+mod open;
+mod problem;
+mod resize;
+mod shapes10;
+mod split;
+mod usps;
 
 use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-pub use cifar10::{CIFAR10_CLASSES, Cifar10, Split};
+pub use cifar_c::CifarC;
+pub use cifar10::{CIFAR10_CLASSES, Cifar10};
+pub use cifar10_1::Cifar10Dot1;
+pub use cifar100::{CIFAR100_CLASSES, Cifar100};
+pub use idx::{DIGIT_CLASSES, FASHION_MNIST_CLASSES, Idx};
+pub use image_folder::ImageFolder;
+pub use open::{DATA_NAMES, OpenOptions, open};
+pub use shapes10::{SHAPES10_CLASSES, Shapes10};
+pub use split::Split;
+pub use usps::Usps;
 
 use crate::checkpoint::InputContract;
 use crate::{Error, Result};
@@ -75,6 +98,11 @@ pub trait Dataset: Send + Sync {
     /// # Panics
     /// If an id is not below [`len`](Self::len).
     fn batch(&self, ids: &[SampleId]) -> Result<Batch>;
+
+    /// How many samples were left out because they could not be read; only where that was asked for.
+    fn skipped(&self) -> usize {
+        0
+    }
 }
 
 impl InputContract {

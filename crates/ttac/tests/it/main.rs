@@ -19,5 +19,20 @@ mod checkpoints;
 /// Data readers, and every way a folder can be wrong.
 mod data;
 
+/// The other CIFAR sets, and every way an array can be wrong.
+mod data_cifar;
+
+/// MNIST, Fashion-MNIST and USPS under one contract, and every way their files can be wrong.
+mod data_digits;
+
+/// Class folders of pictures, and sets by name.
+mod data_folder;
+
+/// The embedded images: balanced, the same bits everywhere, every class a different shape.
+mod shapes10;
+
+/// Streams: every sample once, proportions as asked, the same plan for the same seed.
+mod streams;
+
 /// Real weights on real images, where both are at hand.
 mod real;

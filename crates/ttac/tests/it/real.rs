@@ -14,7 +14,7 @@ use ttac::data::{Cifar10, Dataset, Split, default_root};
 use crate::fixture::{self, note};
 
 /// A file or folder of the data at hand.
-fn at_hand(name: &str) -> Option<PathBuf> {
+pub fn at_hand(name: &str) -> Option<PathBuf> {
     let workspace = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let places = [default_root(), workspace.join("../shared/data")];
     places

@@ -1,0 +1,153 @@
+//! Data sets by name, as the command knows them.
+
+use std::path::Path;
+
+use super::{
+    Cifar10, Cifar10Dot1, Cifar100, CifarC, Dataset, Idx, ImageFolder, Shapes10, Split, Usps,
+};
+use crate::{Error, Result, nearest};
+
+/// Names of the data sets that [`open`] knows.
+pub const DATA_NAMES: [&str; 10] = [
+    "cifar10",
+    "cifar100",
+    "cifar10-c",
+    "cifar100-c",
+    "cifar10.1",
+    "mnist",
+    "fashion-mnist",
+    "usps",
+    "image-folder",
+    "shapes10",
+];
+
+/// What else decides how a data set is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Which corruption, where a set has files of them.
+    pub corruption: Option<String>,
+    /// Its severity, 1 to 5.
+    pub severity: Option<u8>,
+    /// Rows and columns that the model wants; sets of one size only leave it to the model to object.
+    pub size: usize,
+    /// Leave out files that cannot be read, and count them.
+    pub skip_bad: bool,
+    /// Refuse grey images instead of making RGB of them.
+    pub refuse_grey: bool,
+}
+
+impl OpenOptions {
+    /// For a model that wants `size` rows and columns; no corruption, no leniency.
+    pub fn new(size: usize) -> Self {
+        Self {
+            corruption: None,
+            severity: None,
+            size,
+            skip_bad: false,
+            refuse_grey: false,
+        }
+    }
+
+    /// One corruption at one severity.
+    pub fn with_corruption(mut self, corruption: impl Into<String>, severity: u8) -> Self {
+        self.corruption = Some(corruption.into());
+        self.severity = Some(severity);
+        self
+    }
+
+    /// Leave out files that cannot be read, and count them.
+    pub fn with_skip_bad(mut self, skip_bad: bool) -> Self {
+        self.skip_bad = skip_bad;
+        self
+    }
+
+    /// Refuse grey images instead of making RGB of them.
+    pub fn with_refuse_grey(mut self, refuse_grey: bool) -> Self {
+        self.refuse_grey = refuse_grey;
+        self
+    }
+
+    /// The corruption and severity that a `-c` set cannot do without.
+    fn corrupted(&self, name: &str) -> Result<(&str, u8)> {
+        match (&self.corruption, self.severity) {
+            (Some(corruption), Some(severity)) => Ok((corruption, severity)),
+            (None, _) => Err(Error::Invalid {
+                what: "corruption",
+                problem: format!("`{name}` needs one, e.g. `snow`"),
+            }),
+            (_, None) => Err(Error::Invalid {
+                what: "severity",
+                problem: format!("`{name}` needs one, 1 to 5"),
+            }),
+        }
+    }
+
+    /// A clean set has no files of corruptions.
+    fn clean(&self, name: &str) -> Result<()> {
+        let Some(corruption) = &self.corruption else {
+            return match self.severity {
+                None => Ok(()),
+                Some(_) => Err(Error::Invalid {
+                    what: "severity",
+                    problem: format!("`{name}` is clean, and no corruption is given"),
+                }),
+            };
+        };
+        let with = match name {
+            "cifar10" | "cifar100" => format!("; `{name}-c` has"),
+            _ => String::new(),
+        };
+        Err(Error::Invalid {
+            what: "corruption",
+            problem: format!("`{name}` has no files of `{corruption}`{with}"),
+        })
+    }
+}
+
+/// Opens a data set by its name, one of [`DATA_NAMES`], in the folder it lies in
+/// (`shapes10` is drawn by code and looks at no folder).
+pub fn open(
+    name: &str,
+    root: &Path,
+    split: Split,
+    options: &OpenOptions,
+) -> Result<Box<dyn Dataset>> {
+    let size = options.size;
+    let test_only = || match split {
+        Split::Test => Ok(()),
+        Split::Train => Err(Error::Invalid {
+            what: "split",
+            problem: format!("`{name}` has no training images"),
+        }),
+    };
+    match name {
+        "cifar10-c" | "cifar100-c" => {
+            test_only()?;
+            let (corruption, severity) = options.corrupted(name)?;
+            Ok(Box::new(match name {
+                "cifar10-c" => CifarC::cifar10(root, corruption, severity)?,
+                _ => CifarC::cifar100(root, corruption, severity)?,
+            }))
+        }
+        "image-folder" => Ok(Box::new(ImageFolder::open(root, split, options)?)),
+        _ if DATA_NAMES.contains(&name) => {
+            options.clean(name)?;
+            Ok(match name {
+                "cifar10" => Box::new(Cifar10::open(root, split)?),
+                "cifar100" => Box::new(Cifar100::open(root, split)?),
+                "cifar10.1" => {
+                    test_only()?;
+                    Box::new(Cifar10Dot1::open(root)?)
+                }
+                "mnist" => Box::new(Idx::mnist(root, split, size)?),
+                "fashion-mnist" => Box::new(Idx::fashion_mnist(root, split, size)?),
+                "shapes10" => Box::new(Shapes10::standard(split)),
+                _ => Box::new(Usps::open(root, split, size)?),
+            })
+        }
+        unknown => Err(Error::UnknownData {
+            found: unknown.to_owned(),
+            nearest: nearest(unknown, DATA_NAMES),
+        }),
+    }
+}

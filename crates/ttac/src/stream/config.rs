@@ -1,0 +1,216 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Domains, invalid_if_any};
+use crate::Result;
+
+/// In which order the samples of a visit arrive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Order {
+    /// As in the data set; domains that are mixed take turns.
+    InOrder {},
+    /// In a random order.
+    Shuffled {},
+    /// Classes come and go. The visit is cut into slots; for every class, a draw from a symmetric
+    /// Dirichlet distribution says which share of its samples falls into which slot. The smaller the
+    /// concentration, the longer a class stays: at 10 the slots are much alike, at 0.1 most samples
+    /// of a class fall into one or two.
+    Correlated {
+        /// Concentration of the Dirichlet distribution, 0.001 to 1,000,000.
+        concentration: f64,
+        /// How many slots; as many as classes if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slots: Option<usize>,
+        /// The order within a slot.
+        #[serde(default)]
+        within: Within,
+    },
+    /// Classes in other proportions than in the data set, in a random order: the largest part of the
+    /// data that has these proportions, or the [`Subset`]'s count of it.
+    LabelShift {
+        /// The proportions, the same in every visit.
+        proportions: Proportions,
+    },
+}
+
+/// The order within a slot of a correlated stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Within {
+    /// Class after class, as published for temporally correlated streams.
+    #[default]
+    Runs,
+    /// At random.
+    Shuffled,
+}
+
+/// Proportions of the classes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proportions {
+    /// One number for every class; their sum is 1.
+    Given(Vec<f64>),
+    /// Drawn from a symmetric Dirichlet distribution of this concentration.
+    Dirichlet(f64),
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self::Shuffled {}
+    }
+}
+
+impl Order {
+    fn problems(&self) -> Vec<String> {
+        let concentration = |value: f64| {
+            let fits = (1e-3..=1e6).contains(&value);
+            let problem = || {
+                format!("`concentration`: expected a number from 0.001 to 1000000, found {value}")
+            };
+            (!fits).then(problem)
+        };
+        match self {
+            Self::InOrder {} | Self::Shuffled {} => Vec::new(),
+            Self::Correlated {
+                concentration: value,
+                slots,
+                ..
+            } => {
+                let none =
+                    (*slots == Some(0)).then(|| "`slots`: expected at least 1, found 0".to_owned());
+                concentration(*value).into_iter().chain(none).collect()
+            }
+            Self::LabelShift {
+                proportions: Proportions::Dirichlet(value),
+            } => concentration(*value).into_iter().collect(),
+            Self::LabelShift {
+                proportions: Proportions::Given(values),
+            } => {
+                let mut problems = Vec::new();
+                for (class, value) in values.iter().enumerate() {
+                    if !(0.0..=1.0).contains(value) {
+                        problems.push(format!(
+                            "proportion of class {class}: expected a number from 0 to 1, found {value}"
+                        ));
+                    }
+                }
+                let sum: f64 = values.iter().sum();
+                if problems.is_empty() && (sum - 1.0).abs() > 1e-6 {
+                    problems.push(format!("proportions: expected a sum of 1, found {sum}"));
+                }
+                problems
+            }
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InOrder {} => f.write_str("in order"),
+            Self::Shuffled {} => f.write_str("shuffled"),
+            Self::Correlated { concentration, .. } => {
+                write!(f, "correlated (concentration {concentration})")
+            }
+            Self::LabelShift { .. } => f.write_str("label shift, shuffled"),
+        }
+    }
+}
+
+/// A part of every domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subset {
+    /// How many samples of every domain.
+    pub count: usize,
+    /// Which ones.
+    #[serde(default)]
+    pub choose: Choose,
+}
+
+/// How a subset is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choose {
+    /// The first ones of the data set, as `ttac eval --subset` does.
+    #[default]
+    First,
+    /// At random, the same ones in every domain of the same size. For data sets sorted by class.
+    Random,
+}
+
+/// What kind of stream is wanted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Where the samples come from.
+    pub domains: Domains,
+    /// In which order they arrive.
+    #[serde(default)]
+    pub order: Order,
+    /// How many arrive at a time.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: usize,
+    /// A part of every domain instead of all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subset: Option<Subset>,
+    /// Seed of everything random.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn default_batch_size() -> usize {
+    256
+}
+
+impl StreamConfig {
+    /// All samples of the domains, shuffled with seed 0, in batches of 256.
+    pub fn new(domains: Domains) -> Self {
+        Self {
+            domains,
+            order: Order::default(),
+            batch_size: default_batch_size(),
+            subset: None,
+            seed: 0,
+        }
+    }
+
+    /// Another order.
+    pub fn with_order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Another batch size.
+    pub fn with_batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size;
+        self
+    }
+
+    /// A part of every domain.
+    pub fn with_subset(mut self, count: usize, choose: Choose) -> Self {
+        self.subset = Some(Subset { count, choose });
+        self
+    }
+
+    /// Another seed.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether there can be such a stream; the error lists everything that is wrong.
+    pub fn validate(&self) -> Result<()> {
+        let mut problems = self.domains.problems();
+        problems.extend(self.order.problems());
+        if self.batch_size == 0 {
+            problems.push("`batch-size`: expected at least 1, found 0".to_owned());
+        }
+        if self.subset.is_some_and(|subset| subset.count == 0) {
+            problems.push("`subset`: expected a count of at least 1, found 0".to_owned());
+        }
+        invalid_if_any(&problems)
+    }
+}

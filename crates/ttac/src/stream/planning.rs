@@ -1,0 +1,311 @@
+//! From a configuration to a plan.
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::Gamma;
+
+use super::{
+    Arrival, Choose, Order, Proportions, StreamConfig, StreamPlan, Within, invalid_if_any,
+};
+use crate::data::SampleId;
+use crate::{Error, Result};
+
+impl StreamConfig {
+    /// Lays out the stream. `labels[d][i]` is the class of sample `i` of domain `d` of
+    /// [`Domains::list`].
+    ///
+    /// # Panics
+    /// If a label is not below `num_classes`.
+    pub fn plan(&self, labels: &[&[usize]], num_classes: usize) -> Result<StreamPlan> {
+        self.validate()?;
+        let domains = self.domains.list();
+        if labels.len() != domains.len() {
+            return Err(Error::Mismatch {
+                what: "labels of a stream".to_owned(),
+                expected: format!("{} lists, one for every domain", domains.len()),
+                found: labels.len().to_string(),
+            });
+        }
+        let proportions = self.proportions(num_classes)?;
+        let mut problems = Vec::new();
+        let mut chosen = Vec::with_capacity(domains.len());
+        for (domain, labels) in domains.iter().zip(labels) {
+            let ids = match &proportions {
+                Some(proportions) => self.with_proportions(proportions, labels),
+                None => self.any(labels.len()),
+            };
+            match ids {
+                Ok(ids) => chosen.push(ids),
+                Err(problem) => problems.push(format!("domain `{domain}`: {problem}")),
+            }
+        }
+        invalid_if_any(&problems)?;
+
+        let mut batches = Vec::new();
+        let mut visits = Vec::new();
+        for (visit, members) in self.domains.visits().iter().enumerate() {
+            let mut generator = generator(self.seed, Purpose::Order, visit);
+            let arrivals = take_turns(members, &chosen);
+            let arrivals = self.ordered(arrivals, labels, num_classes, &mut generator);
+            visits.push(arrivals.len().div_ceil(self.batch_size));
+            batches.extend(arrivals.chunks(self.batch_size).map(<[Arrival]>::to_vec));
+        }
+        Ok(StreamPlan {
+            config: self.clone(),
+            visits,
+            batches,
+        })
+    }
+
+    /// The proportions of the classes, where the order asks for some.
+    fn proportions(&self, num_classes: usize) -> Result<Option<Vec<f64>>> {
+        let Order::LabelShift { proportions } = &self.order else {
+            return Ok(None);
+        };
+        match proportions {
+            Proportions::Dirichlet(concentration) => {
+                let mut generator = generator(self.seed, Purpose::Proportions, 0);
+                Ok(Some(dirichlet(*concentration, num_classes, &mut generator)))
+            }
+            Proportions::Given(values) if values.len() != num_classes => Err(Error::Mismatch {
+                what: "proportions of a stream".to_owned(),
+                expected: format!("{num_classes}, one for every class"),
+                found: values.len().to_string(),
+            }),
+            Proportions::Given(values) => {
+                let sum: f64 = values.iter().sum();
+                Ok(Some(values.iter().map(|value| value / sum).collect()))
+            }
+        }
+    }
+
+    /// Ids of a domain in ascending order, whatever their classes.
+    fn any(&self, available: usize) -> Result<Vec<SampleId>, String> {
+        let mut ids: Vec<SampleId> = (0..available as SampleId).collect();
+        let Some(subset) = self.subset else {
+            return if ids.is_empty() {
+                Err("it has no samples".to_owned())
+            } else {
+                Ok(ids)
+            };
+        };
+        if subset.count > available {
+            return Err(format!(
+                "`subset`: expected at most its {available} samples, found {}",
+                subset.count
+            ));
+        }
+        if subset.choose == Choose::Random {
+            shuffle(&mut ids, &mut generator(self.seed, Purpose::Subset, 0));
+        }
+        ids.truncate(subset.count);
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Ids of a domain in ascending order, with the classes in the given proportions.
+    fn with_proportions(
+        &self,
+        proportions: &[f64],
+        labels: &[usize],
+    ) -> Result<Vec<SampleId>, String> {
+        let mut classes = vec![Vec::new(); proportions.len()];
+        for (id, &label) in labels.iter().enumerate() {
+            classes[label].push(id as SampleId);
+        }
+        let mut random = generator(self.seed, Purpose::Subset, 0);
+        if self
+            .subset
+            .is_none_or(|subset| subset.choose == Choose::Random)
+        {
+            for ids in &mut classes {
+                shuffle(ids, &mut random);
+            }
+        }
+        let available: Vec<usize> = classes.iter().map(Vec::len).collect();
+        // The most that leaves every class enough; rounding may ask for one too many of a class.
+        let bound = available
+            .iter()
+            .zip(proportions)
+            .filter(|(_, share)| **share > 0.0)
+            .map(|(count, share)| *count as f64 / share + 1e-6)
+            .fold(labels.len() as f64, f64::min);
+        let enough = |total: &usize| {
+            let counts = apportion(*total, proportions);
+            counts
+                .iter()
+                .zip(&available)
+                .all(|(needed, count)| needed <= count)
+        };
+        let most = (0..=bound as usize).rev().find(enough).unwrap_or(0);
+        let total = self.subset.map_or(most, |subset| subset.count);
+        if total > most {
+            return Err(format!(
+                "`subset`: expected at most the {most} samples that these proportions leave, found {total}"
+            ));
+        }
+        if total == 0 {
+            return Err("no sample is left by these proportions".to_owned());
+        }
+        let counts = apportion(total, proportions);
+        for (ids, count) in classes.iter_mut().zip(counts) {
+            ids.truncate(count);
+        }
+        let mut ids = classes.concat();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn ordered(
+        &self,
+        mut arrivals: Vec<Arrival>,
+        labels: &[&[usize]],
+        num_classes: usize,
+        generator: &mut ChaCha8Rng,
+    ) -> Vec<Arrival> {
+        match &self.order {
+            Order::InOrder {} => arrivals,
+            Order::Shuffled {} | Order::LabelShift { .. } => {
+                shuffle(&mut arrivals, generator);
+                arrivals
+            }
+            Order::Correlated {
+                concentration,
+                slots,
+                within,
+            } => {
+                shuffle(&mut arrivals, generator);
+                let mut classes = vec![Vec::new(); num_classes];
+                for arrival in arrivals {
+                    classes[labels[arrival.domain][arrival.id as usize]].push(arrival);
+                }
+                let slots = slots.unwrap_or(num_classes);
+                correlated(&classes, *concentration, slots, *within, generator)
+            }
+        }
+    }
+}
+
+/// Arrivals of a visit before they are ordered: the first sample of every domain, then the second.
+fn take_turns(members: &[usize], chosen: &[Vec<SampleId>]) -> Vec<Arrival> {
+    let longest = members.iter().map(|&domain| chosen[domain].len()).max();
+    (0..longest.unwrap_or(0))
+        .flat_map(|position| {
+            members.iter().filter_map(move |&domain| {
+                let &id = chosen[domain].get(position)?;
+                Some(Arrival { domain, id })
+            })
+        })
+        .collect()
+}
+
+/// `total` as whole numbers in proportion: rounded down, the rest to the largest remainders.
+fn apportion(total: usize, proportions: &[f64]) -> Vec<usize> {
+    // 0.1 of 30 is 3, although the product may be a little less.
+    let snapped = |value: f64| {
+        let whole = value.round();
+        if (value - whole).abs() < 1e-6 {
+            whole
+        } else {
+            value
+        }
+    };
+    let exact: Vec<f64> = proportions
+        .iter()
+        .map(|share| snapped(share * total as f64))
+        .collect();
+    let mut counts: Vec<usize> = exact.iter().map(|&value| value as usize).collect();
+    let mut by_remainder: Vec<usize> = (0..counts.len()).collect();
+    let remainder = |class: usize| exact[class] - exact[class].floor();
+    by_remainder.sort_by(|&a, &b| remainder(b).total_cmp(&remainder(a)));
+    let given: usize = counts.iter().sum();
+    let missing = total.saturating_sub(given);
+    for &class in by_remainder
+        .iter()
+        .filter(|&&class| proportions[class] > 0.0)
+        .take(missing)
+    {
+        counts[class] += 1;
+    }
+    counts
+}
+
+/// The samples of every class spread over the slots, slot after slot.
+fn correlated(
+    classes: &[Vec<Arrival>],
+    concentration: f64,
+    slots: usize,
+    within: Within,
+    generator: &mut ChaCha8Rng,
+) -> Vec<Arrival> {
+    // [slots][classes], each a run of one class
+    let mut runs: Vec<Vec<&[Arrival]>> = vec![Vec::new(); slots];
+    for arrivals in classes {
+        let shares = dirichlet(concentration, slots, generator);
+        let (mut sum, mut start) = (0.0, 0);
+        for (slot, share) in shares.iter().enumerate() {
+            sum += share;
+            let last = slot + 1 == slots;
+            let rounded = (sum * arrivals.len() as f64).round() as usize;
+            let end = if last {
+                arrivals.len()
+            } else {
+                rounded.clamp(start, arrivals.len())
+            };
+            runs[slot].push(&arrivals[start..end]);
+            start = end;
+        }
+    }
+    let mut stream = Vec::new();
+    for mut slot in runs {
+        shuffle(&mut slot, generator);
+        let mut arrivals = slot.concat();
+        if within == Within::Shuffled {
+            shuffle(&mut arrivals, generator);
+        }
+        stream.extend(arrivals);
+    }
+    stream
+}
+
+/// A draw from the symmetric Dirichlet distribution: gamma variates divided by their sum. They are
+/// kept as logarithms, `ln G(a) = ln G(a + 1) + ln U / a`, since for small `a` most are nearly zero.
+fn dirichlet(concentration: f64, count: usize, generator: &mut ChaCha8Rng) -> Vec<f64> {
+    let gamma = Gamma::new(concentration + 1.0, 1.0).expect("the concentration was checked");
+    let logarithms: Vec<f64> = (0..count)
+        .map(|_| {
+            let above_zero = 1.0 - generator.random::<f64>();
+            generator.sample(gamma).ln() + above_zero.ln() / concentration
+        })
+        .collect();
+    let largest = logarithms.iter().copied().fold(f64::MIN, f64::max);
+    let weights: Vec<f64> = logarithms.iter().map(|log| (log - largest).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / sum).collect()
+}
+
+/// What random numbers are for. Each purpose has a stream of its own, so that changing one choice
+/// leaves the others as they were.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Order,
+    Subset,
+    Proportions,
+}
+
+fn generator(seed: u64, purpose: Purpose, index: usize) -> ChaCha8Rng {
+    let mut key = *b"ttac stream plan, version 1.....";
+    key[23] = purpose as u8;
+    key[24..].copy_from_slice(&seed.to_le_bytes());
+    let mut generator = ChaCha8Rng::from_seed(key);
+    generator.set_stream(index as u64);
+    generator
+}
+
+/// Fisher and Yates. Written out, because a plan must not change with the version of a dependency.
+fn shuffle<T>(items: &mut [T], generator: &mut ChaCha8Rng) {
+    for last in (1..items.len()).rev() {
+        let wide = u128::from(generator.next_u64()) * (last as u128 + 1);
+        items.swap(last, (wide >> 64) as usize);
+    }
+}

@@ -1,0 +1,96 @@
+//! Whole networks under every implementation of the ops. A process of its own, because the choice of
+//! implementation is the process's.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor, TensorData};
+use ttac::backbone::{Adaptable, Architecture, Backbone, Network, NormMode, tensors};
+use ttac::kernels::{Algorithm, Implementation, force};
+use ttac::loss::cross_entropy;
+use ttac::optim::OptimiserConfig;
+
+const KERNELS: [Algorithm; 4] = [
+    Algorithm::Direct,
+    Algorithm::Winograd2,
+    Algorithm::Winograd4,
+    Algorithm::Auto,
+];
+
+fn images(batch: usize, device: &Device) -> Tensor<4> {
+    let mut state = 1_u32;
+    let mut value = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let values: Vec<f32> = (0..batch * 32 * 32 * 3).map(|_| value()).collect();
+    Tensor::from_data(TensorData::new(values, [batch, 32, 32, 3]), device)
+}
+
+fn resnet20() -> Network {
+    let architecture = Architecture::by_name("resnet20-cifar", 10).unwrap();
+    architecture.init(3, &Device::flex()).unwrap()
+}
+
+/// Largest difference over largest value.
+fn difference(actual: &[f32], expected: &[f32]) -> f32 {
+    let largest = |values: &mut dyn Iterator<Item = f32>| values.fold(0.0, f32::max);
+    let apart = largest(&mut actual.iter().zip(expected).map(|(a, e)| (a - e).abs()));
+    apart / largest(&mut expected.iter().map(|e| e.abs()))
+}
+
+fn logits(network: &Network) -> Vec<f32> {
+    let logits = network.forward(images(16, &Device::flex()), NormMode::Running);
+    logits.to_data().try_to_vec().unwrap()
+}
+
+/// Losses of ten steps, and everything the network is afterwards.
+fn ten_steps(batch: usize) -> (Vec<f32>, Vec<(String, TensorData)>) {
+    let device = Device::flex().autodiff();
+    let labels: Vec<usize> = (0..batch).map(|i| i * 7 % 10).collect();
+    let mut network = resnet20().trainable(Adaptable::All);
+    let mut optimiser = OptimiserConfig::SGD.init();
+    let mut losses = Vec::new();
+    for _ in 0..10 {
+        let logits = network.forward(images(batch, &device), NormMode::BatchUpdating);
+        let loss = cross_entropy(logits, &labels);
+        losses.push(loss.clone().into_scalar::<f32>());
+        network = optimiser.step(0.01, network, &loss);
+    }
+    (losses, tensors(&network.valid()).into_iter().collect())
+}
+
+/// One test, so that nothing else runs while the choice is changed.
+#[test]
+fn implementations_agree_and_do_not_depend_on_threads() {
+    let network = resnet20();
+    force(Implementation::Composed);
+    let composed = logits(&network);
+    let (composed_losses, _) = ten_steps(8);
+    force(Implementation::Kernels(Algorithm::Direct));
+    let direct = logits(&network);
+    // Burn's own convolution is another order of the same sums, and the norm is not folded.
+    assert!(difference(&direct, &composed) < 1e-5);
+    for algorithm in KERNELS {
+        force(Implementation::Kernels(algorithm));
+        // The bound a whole ResNet-20 has to keep, whatever the algorithm.
+        let apart = difference(&logits(&network), &direct);
+        assert!(apart < 1e-4, "{algorithm:?}: logits differ by {apart:e}");
+        // Ten steps amplify rounding, and a ReLU may change sides: a loose check on the losses here, the
+        // tight one is the parity ladder, which runs with the default algorithm.
+        let (losses, _) = ten_steps(8);
+        let apart = difference(&losses, &composed_losses);
+        assert!(apart < 1e-3, "{algorithm:?}: losses differ by {apart:e}");
+    }
+
+    force(Implementation::Kernels(Algorithm::Auto));
+    let in_pool = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        pool.build().unwrap().install(|| ten_steps(5))
+    };
+    let alone = in_pool(1);
+    for threads in [2, 3] {
+        assert!(
+            in_pool(threads) == alone,
+            "{threads} threads give other bits than one"
+        );
+    }
+}

@@ -1,0 +1,463 @@
+//! Plans: everything a configuration asks for, and nothing else.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use ttac::data::SampleId;
+use ttac::stream::{
+    Arrival, Choose, Domain, Domains, Order, Proportions, StreamConfig, StreamPlan, Subset, Within,
+};
+
+/// Labels of a data set with `per_class` samples of every class, as if shuffled.
+fn labels(classes: usize, per_class: usize) -> Vec<usize> {
+    let count = classes * per_class;
+    (0..count)
+        .map(|i| (i * 7 + i / classes) % classes)
+        .collect()
+}
+
+fn domains(count: usize) -> Vec<Domain> {
+    let names = ["snow", "fog", "frost", "contrast"];
+    let named = |name: &&str| Domain::corrupted("cifar10", name, 5);
+    names[..count].iter().map(named).collect()
+}
+
+fn one() -> Domains {
+    Domains::One {
+        domain: Domain::corrupted("cifar10", "snow", 5),
+    }
+}
+
+fn plan(config: &StreamConfig, labels: &[usize]) -> StreamPlan {
+    let classes = labels.iter().max().unwrap() + 1;
+    let lists = vec![labels; config.domains.list().len()];
+    config.plan(&lists, classes).unwrap()
+}
+
+fn problem(config: &StreamConfig) -> String {
+    config.validate().unwrap_err().to_string()
+}
+
+fn arrivals(batches: &[Vec<Arrival>]) -> Vec<Arrival> {
+    batches.concat()
+}
+
+/// Share of neighbours in the stream that are of one class.
+fn correlation(plan: &StreamPlan, labels: &[usize]) -> f64 {
+    let stream = arrivals(&plan.batches);
+    let class = |arrival: &Arrival| labels[arrival.id as usize];
+    let pairs = stream.windows(2);
+    let same = pairs.filter(|pair| class(&pair[0]) == class(&pair[1]));
+    same.count() as f64 / (stream.len() - 1) as f64
+}
+
+fn counts(batches: &[Vec<Arrival>], labels: &[usize], classes: usize) -> Vec<usize> {
+    let mut counts = vec![0; classes];
+    for arrival in batches.iter().flatten() {
+        counts[labels[arrival.id as usize]] += 1;
+    }
+    counts
+}
+
+fn any_order() -> impl Strategy<Value = Order> {
+    let correlated = (0.01..10.0, prop::option::of(1_usize..8), prop::bool::ANY);
+    prop_oneof![
+        Just(Order::InOrder {}),
+        Just(Order::Shuffled {}),
+        correlated.prop_map(|(concentration, slots, runs)| Order::Correlated {
+            concentration,
+            slots,
+            within: if runs { Within::Runs } else { Within::Shuffled },
+        }),
+    ]
+}
+
+fn any_domains() -> impl Strategy<Value = Domains> {
+    let list = || (1_usize..4).prop_map(domains);
+    let corruptions = prop_oneof![Just(vec!["snow"]), Just(vec!["snow", "fog"])];
+    prop_oneof![
+        Just(one()),
+        list().prop_map(|domains| Domains::Sequence { domains }),
+        list().prop_map(|domains| Domains::Mixed { domains }),
+        (list(), 1_usize..4).prop_map(|(domains, times)| Domains::Recurring { domains, times }),
+        corruptions.prop_map(|names| Domains::Gradual {
+            data: "cifar10".to_owned(),
+            corruptions: names.into_iter().map(str::to_owned).collect(),
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_visit_brings_every_chosen_sample_once(
+        order in any_order(),
+        domains in any_domains(),
+        batch_size in 1_usize..20,
+        seed in 0_u64..1000,
+        subset in prop::option::of((1_usize..40, prop::bool::ANY)),
+    ) {
+        let labels = labels(5, 8);
+        let choose = |random| if random { Choose::Random } else { Choose::First };
+        let mut config = StreamConfig::new(domains.clone())
+            .with_order(order)
+            .with_batch_size(batch_size)
+            .with_seed(seed);
+        config.subset = subset.map(|(count, random)| Subset { count, choose: choose(random) });
+        let plan = plan(&config, &labels);
+        let size = subset.map_or(labels.len(), |(count, _)| count);
+
+        prop_assert_eq!(plan.visits.iter().sum::<usize>(), plan.batches.len());
+        for visit in plan.by_visit() {
+            let stream = arrivals(visit);
+            let different: HashSet<Arrival> = stream.iter().copied().collect();
+            prop_assert_eq!(different.len(), stream.len(), "a sample arrived twice");
+            let visited: HashSet<usize> = stream.iter().map(|arrival| arrival.domain).collect();
+            for domain in &visited {
+                let count = stream.iter().filter(|arrival| arrival.domain == *domain).count();
+                prop_assert_eq!(count, size);
+            }
+            let expected = if matches!(domains, Domains::Mixed { .. }) { domains.list().len() } else { 1 };
+            prop_assert_eq!(visited.len(), expected);
+            // All batches are full but the last, which is what is left.
+            let (last, full) = visit.split_last().unwrap();
+            prop_assert!(full.iter().all(|batch| batch.len() == batch_size));
+            prop_assert_eq!(last.len(), (stream.len() - 1) % batch_size + 1);
+        }
+        if subset.is_some_and(|(_, random)| !random) {
+            prop_assert!(plan.batches.iter().flatten().all(|arrival| (arrival.id as usize) < size));
+        }
+
+        // The same configuration, the same plan, also by way of a file's text.
+        let again = self::plan(&config, &labels);
+        prop_assert_eq!(&again, &plan);
+        let text = serde_json::to_string(&plan).unwrap();
+        let read: StreamPlan = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(read.digest(), plan.digest());
+        read.check(&vec![labels.len(); domains.list().len()]).unwrap();
+    }
+
+    #[test]
+    fn label_shift_keeps_its_proportions_to_the_sample(
+        weights in prop::collection::vec(0.0..1.0, 4),
+        seed in 0_u64..1000,
+        subset in prop::option::of(1_usize..25),
+    ) {
+        let sum: f64 = weights.iter().sum();
+        prop_assume!(sum > 0.1);
+        let shares: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
+        let labels = labels(4, 25);
+        let order = Order::LabelShift { proportions: Proportions::Given(shares.clone()) };
+        let mut config = StreamConfig::new(one()).with_order(order).with_seed(seed);
+        config.subset = subset.map(|count| Subset { count, choose: Choose::Random });
+        let plan = plan(&config, &labels);
+        let counts = counts(&plan.batches, &labels, 4);
+        let total: usize = counts.iter().sum();
+        if let Some(count) = subset {
+            prop_assert_eq!(total, count);
+        } else {
+            // As many as there can be: a class is used up, but for rounding.
+            let largest = *counts.iter().max().unwrap();
+            prop_assert!(largest >= 24, "{counts:?}");
+        }
+        for (count, share) in counts.iter().zip(&shares) {
+            let exact = share * total as f64;
+            prop_assert!((*count as f64 - exact).abs() < 1.0, "{counts:?} for {shares:?}");
+        }
+        let different: HashSet<Arrival> = arrivals(&plan.batches).into_iter().collect();
+        prop_assert_eq!(different.len(), total);
+    }
+}
+
+#[test]
+fn the_usual_stream_is_a_permutation_in_batches_of_256_and_the_rest() {
+    let labels = labels(10, 1000);
+    let seeded = |seed| plan(&StreamConfig::new(one()).with_seed(seed), &labels);
+    let zero = seeded(0);
+    assert_eq!(zero.batches.len(), 40);
+    assert_eq!(zero.batches[39].len(), 16);
+    assert_ne!(zero.digest(), seeded(1).digest());
+    // A permutation worth its name: about one sample stays where it was.
+    let stream = arrivals(&zero.batches);
+    let fixed = (0..)
+        .zip(&stream)
+        .filter(|(place, arrival)| *place == arrival.id);
+    assert!(fixed.count() < 8);
+    // The first domain of a sequence is visited in the same order as alone, the second in another.
+    let sequence = Domains::Sequence {
+        domains: domains(2),
+    };
+    let both = plan(&StreamConfig::new(sequence), &labels);
+    let ids = |batches: &[Vec<Arrival>]| -> Vec<SampleId> {
+        batches.iter().flatten().map(|arrival| arrival.id).collect()
+    };
+    assert_eq!(ids(&both.batches[..40]), ids(&zero.batches));
+    assert_ne!(ids(&both.batches[40..]), ids(&zero.batches));
+}
+
+#[test]
+fn a_plan_never_changes_between_versions() {
+    let labels = labels(3, 4);
+    let digest = |order| {
+        let config = StreamConfig::new(one())
+            .with_order(order)
+            .with_batch_size(5);
+        plan(&config, &labels).digest()[..16].to_owned()
+    };
+    assert_eq!(digest(Order::InOrder {}), "9586ae46a77d1061");
+    assert_eq!(digest(Order::Shuffled {}), "fdd1415f206d6131");
+}
+
+#[test]
+fn correlation_rises_as_the_concentration_falls() {
+    let labels = labels(10, 100);
+    let mean = |concentration: f64, within| {
+        let order = Order::Correlated {
+            concentration,
+            slots: Some(20),
+            within,
+        };
+        let seeded = |seed| {
+            StreamConfig::new(one())
+                .with_order(order.clone())
+                .with_seed(seed)
+        };
+        let each = (0..10).map(|seed| correlation(&plan(&seeded(seed), &labels), &labels));
+        each.sum::<f64>() / 10.0
+    };
+    for within in [Within::Runs, Within::Shuffled] {
+        let rising = [100.0, 1.0, 0.1, 0.01].map(|concentration| mean(concentration, within));
+        assert!(rising.is_sorted(), "{rising:?}");
+        assert!(rising[3] > rising[0] + 0.1, "{rising:?}");
+    }
+    // With equal shares and no runs, a neighbour is of the same class one time in ten.
+    let even = mean(1e6, Within::Shuffled);
+    assert!((even - 0.1).abs() < 0.02, "{even}");
+}
+
+#[test]
+fn gradual_severities_rise_and_fall() {
+    let gradual = Domains::Gradual {
+        data: "cifar10".to_owned(),
+        corruptions: vec!["snow".to_owned(), "fog".to_owned()],
+    };
+    let plan = plan(&StreamConfig::new(gradual), &labels(2, 3));
+    let domains = plan.domains();
+    let visited: Vec<String> = plan
+        .by_visit()
+        .map(|visit| domains[visit[0][0].domain].to_string())
+        .collect();
+    let expected: Vec<String> = ["snow", "fog"]
+        .iter()
+        .flat_map(|name| {
+            [1, 2, 3, 4, 5, 4, 3, 2, 1].map(|severity| format!("cifar10 {name} {severity}"))
+        })
+        .collect();
+    assert_eq!(visited, expected);
+}
+
+#[test]
+fn mixed_domains_take_turns_in_order() {
+    let mixed = Domains::Mixed {
+        domains: domains(3),
+    };
+    let config = StreamConfig::new(mixed)
+        .with_order(Order::InOrder {})
+        .with_batch_size(1);
+    let plan = plan(&config, &labels(2, 2));
+    let stream = arrivals(&plan.batches);
+    let pairs: Vec<(usize, SampleId)> = stream.iter().map(|&arrival| arrival.into()).collect();
+    assert_eq!(pairs[..4], [(0, 0), (1, 0), (2, 0), (0, 1)]);
+    assert_eq!(plan.batches.len(), 12);
+}
+
+#[test]
+fn sampled_proportions_are_far_from_even_at_a_small_concentration() {
+    let labels = labels(10, 100);
+    let largest = |concentration| {
+        let order = Order::LabelShift {
+            proportions: Proportions::Dirichlet(concentration),
+        };
+        let plan = plan(&StreamConfig::new(one()).with_order(order), &labels);
+        let counts = counts(&plan.batches, &labels, 10);
+        *counts.iter().max().unwrap() as f64 / plan.samples() as f64
+    };
+    assert!(largest(0.1) > 0.3);
+    assert!(largest(1e5) < 0.11);
+}
+
+#[test]
+fn a_plan_prints_as_a_summary() {
+    let recurring = Domains::Recurring {
+        domains: domains(2),
+        times: 2,
+    };
+    let plan = plan(
+        &StreamConfig::new(recurring).with_batch_size(4),
+        &labels(2, 3),
+    );
+    let text = plan.to_string().replace(&plan.digest()[..12], "DIGEST");
+    insta::assert_snapshot!(text, @"
+    24 samples in 8 batches of up to 4, shuffled, seed 0, digest DIGEST
+      cifar10 snow 5: 6 samples
+      cifar10 fog 5: 6 samples
+      cifar10 snow 5: 6 samples
+      cifar10 fog 5: 6 samples
+    ");
+}
+
+#[test]
+fn a_configuration_reads_like_this() {
+    let config: StreamConfig = serde_json::from_str(
+        r#"{
+            "domains": { "kind": "gradual", "data": "cifar10", "corruptions": ["snow"] },
+            "order": { "kind": "correlated", "concentration": 0.1 },
+            "batch-size": 64,
+            "subset": { "count": 100 },
+            "seed": 3
+        }"#,
+    )
+    .unwrap();
+    assert_eq!(config.batch_size, 64);
+    assert_eq!(config.subset.unwrap().choose, Choose::First);
+    let short = r#"{ "domains": { "kind": "one", "domain": { "data": "cifar10" } } }"#;
+    let short: StreamConfig = serde_json::from_str(short).unwrap();
+    assert_eq!(
+        short,
+        StreamConfig::new(Domains::One {
+            domain: Domain::clean("cifar10")
+        })
+    );
+    for unknown in [
+        r#"{ "domains": { "kind": "one", "domain": { "data": "a" } }, "batch": 1 }"#,
+        r#"{ "domains": { "kind": "one", "domain": { "data": "a" }, "times": 2 } }"#,
+        r#"{ "domains": { "kind": "one", "domain": { "data": "a" } }, "order": { "kind": "shuffled", "seed": 1 } }"#,
+    ] {
+        let error = serde_json::from_str::<StreamConfig>(unknown).unwrap_err();
+        assert!(error.to_string().contains("unknown field"), "{error}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let mut config = StreamConfig::new(Domains::Recurring {
+        domains: vec![
+            Domain::corrupted("cifar10", "snow", 6),
+            Domain {
+                severity: None,
+                ..Domain::corrupted("cifar10", "fog", 1)
+            },
+            Domain::clean("cifar10"),
+            Domain::clean("cifar10"),
+        ],
+        times: 0,
+    })
+    .with_batch_size(0)
+    .with_subset(0, Choose::First)
+    .with_order(Order::Correlated {
+        concentration: -1.0,
+        slots: Some(0),
+        within: Within::Runs,
+    });
+    insta::assert_snapshot!(problem(&config).replace("; ", "\n"), @"
+    invalid stream: domain `cifar10 snow 6`: expected a severity from 1 to 5, found 6
+    domain `cifar10 fog`: corruption `fog` needs a severity from 1 to 5
+    domain `cifar10` is listed twice (`recurring` visits domains again)
+    `times`: expected at least 1, found 0
+    `concentration`: expected a number from 0.001 to 1000000, found -1
+    `slots`: expected at least 1, found 0
+    `batch-size`: expected at least 1, found 0
+    `subset`: expected a count of at least 1, found 0
+    ");
+
+    let empty = Domains::Mixed {
+        domains: Vec::new(),
+    };
+    assert_eq!(
+        problem(&StreamConfig::new(empty)),
+        "invalid stream: the list of domains is empty"
+    );
+    config = StreamConfig::new(one()).with_order(Order::LabelShift {
+        proportions: Proportions::Given(vec![0.5, f64::NAN, 1.5]),
+    });
+    assert_eq!(
+        problem(&config),
+        "invalid stream: proportion of class 1: expected a number from 0 to 1, found NaN; \
+         proportion of class 2: expected a number from 0 to 1, found 1.5"
+    );
+}
+
+#[test]
+fn what_the_data_cannot_give_is_refused() {
+    let labels = labels(2, 5);
+    let error = |config: &StreamConfig| config.plan(&[&labels], 2).unwrap_err().to_string();
+    let config = StreamConfig::new(one());
+    assert_eq!(
+        error(&config.clone().with_subset(11, Choose::First)),
+        "invalid stream: domain `cifar10 snow 5`: `subset`: expected at most its 10 samples, found 11"
+    );
+    let shifted = |values: Vec<f64>| {
+        config.clone().with_order(Order::LabelShift {
+            proportions: Proportions::Given(values),
+        })
+    };
+    assert_eq!(
+        error(&shifted(vec![0.25, 0.25, 0.5])),
+        "proportions of a stream: expected 2, one for every class, found 3"
+    );
+    assert_eq!(
+        error(&shifted(vec![0.5, 0.4])),
+        "invalid stream: proportions: expected a sum of 1, found 0.9"
+    );
+    assert_eq!(
+        error(&shifted(vec![1.0, 0.0]).with_subset(6, Choose::First)),
+        "invalid stream: domain `cifar10 snow 5`: `subset`: expected at most the 5 samples \
+         that these proportions leave, found 6"
+    );
+    let two = Domains::Sequence {
+        domains: domains(2),
+    };
+    assert_eq!(
+        error(&StreamConfig::new(two)),
+        "labels of a stream: expected 2 lists, one for every domain, found 1"
+    );
+    let nothing = config.plan(&[&[]], 2).unwrap_err().to_string();
+    assert_eq!(
+        nothing,
+        "invalid stream: domain `cifar10 snow 5`: it has no samples"
+    );
+}
+
+#[test]
+fn a_saved_plan_is_replayed_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let made = plan(&StreamConfig::new(one()), &labels(2, 5));
+    made.save(&path).unwrap();
+    let read = StreamPlan::load(&path).unwrap();
+    assert_eq!(read, made);
+    read.check(&[10]).unwrap();
+    assert_eq!(
+        read.check(&[3])
+            .unwrap_err()
+            .to_string()
+            .split(" asks")
+            .next(),
+        Some("invalid stream: batch 0")
+    );
+    let mut damaged = read;
+    damaged.visits.push(1);
+    damaged.batches[0].clear();
+    assert_eq!(
+        damaged.check(&[10, 10]).unwrap_err().to_string(),
+        "invalid stream: expected 1 domains as in the plan, found 2; \
+         expected 2 batches by its visits, found 1; batch 0 is empty"
+    );
+    std::fs::write(&path, "{}").unwrap();
+    let error = StreamPlan::load(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("plan.json` is not a stream plan: missing field"),
+        "{error}"
+    );
+}
