@@ -195,12 +195,11 @@ fn norm_forward(
     let (mut x, gamma, beta, residual) = (dense(x), dense(gamma), dense(beta), residual.map(dense));
     let shape = shape_of(&x);
     let [_, _, _, channels] = dims(&shape);
-    let (mean, variance) = match statistics {
-        Some((mean, variance)) => (dense(mean), dense(variance)),
-        None => {
-            let (mean, variance) = kernels::batch_statistics(values(&x), channels);
-            (tensor(mean, [channels]), tensor(variance, [channels]))
-        }
+    let (mean, variance) = if let Some((mean, variance)) = statistics {
+        (dense(mean), dense(variance))
+    } else {
+        let (mean, variance) = kernels::batch_statistics(values(&x), channels);
+        (tensor(mean, [channels]), tensor(variance, [channels]))
     };
     let params = NormParams {
         mean: values(&mean),
@@ -324,8 +323,8 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let parents = [x.node(), gamma.node(), beta.node()];
         let residual = residual.into_option();
-        let fourth = residual.as_ref().map(|residual| residual.node());
-        let residual = residual.map(|residual| residual.into_primitive());
+        let fourth = residual.as_ref().map(FloatTensor::<Self>::node);
+        let residual = residual.map(FloatTensor::<Self>::into_primitive);
         let statistics = statistics.into_option();
         let batch_statistics = statistics.is_none();
         let statistics = statistics.map(|(m, v)| (m.into_primitive(), v.into_primitive()));

@@ -108,7 +108,7 @@ pub enum Domains {
 const RISE_AND_FALL: [u8; 9] = [1, 2, 3, 4, 5, 4, 3, 2, 1];
 
 impl Domains {
-    /// The different domains. [`Arrival::domain`] is a position in this list.
+    /// The different domains. [`Arrival::domain`](super::Arrival::domain) is a position in this list.
     pub fn list(&self) -> Vec<Domain> {
         match self {
             Self::One { domain } => vec![domain.clone()],

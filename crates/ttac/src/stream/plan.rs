@@ -11,7 +11,7 @@ use crate::{Error, Result, write_atomically};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(usize, SampleId)", into = "(usize, SampleId)")]
 pub struct Arrival {
-    /// Position of its domain in [`Domains::list`].
+    /// Position of its domain in [`Domains::list`](super::Domains::list).
     pub domain: usize,
     /// Its id in the domain's data set.
     pub id: SampleId,

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 impl StreamConfig {
     /// Lays out the stream. `labels[d][i]` is the class of sample `i` of domain `d` of
-    /// [`Domains::list`].
+    /// [`Domains::list`](super::Domains::list).
     ///
     /// # Panics
     /// If a label is not below `num_classes`.
