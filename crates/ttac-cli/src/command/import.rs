@@ -8,20 +8,14 @@ use ttac::checkpoint::{
 };
 use ttac::data::CIFAR10_CLASSES;
 
-use super::print;
+use super::{architecture, print};
 use crate::args::{Import, Options};
 use crate::device;
 use crate::progress::say;
 
 pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
     let classes = class_names(args)?;
-    let mut architecture = Architecture::by_name(&args.arch, classes.len())?;
-    for assignment in &args.set {
-        let Some((field, value)) = assignment.split_once('=') else {
-            bail!("`--set {assignment}`: expected FIELD=VALUE");
-        };
-        architecture = architecture.with_field(field, value)?;
-    }
+    let architecture = architecture(&args.arch, classes.len(), &args.set)?;
     let (mean, std) = normalisation(&args.normalise)?;
     let size = args.size.unwrap_or(architecture.image_size());
     let device = device::parse(&options.device)?;

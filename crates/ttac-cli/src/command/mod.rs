@@ -11,7 +11,21 @@ pub mod speed;
 
 use std::io::Write;
 
+use anyhow::bail;
 use serde::Serialize;
+use ttac::backbone::Architecture;
+
+/// The architecture of a name, changed by `--set FIELD=VALUE` arguments.
+fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Result<Architecture> {
+    let mut architecture = Architecture::by_name(name, num_classes)?;
+    for assignment in set {
+        let Some((field, value)) = assignment.split_once('=') else {
+            bail!("`--set {assignment}`: expected FIELD=VALUE");
+        };
+        architecture = architecture.with_field(field, value)?;
+    }
+    Ok(architecture)
+}
 
 /// Prints a result on standard output: as JSON, or as lines of text.
 fn print(json: bool, result: &impl Serialize, text: &str) -> anyhow::Result<()> {

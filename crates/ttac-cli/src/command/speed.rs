@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use serde_json::json;
-use ttac::backbone::{Adaptable, Architecture, Backbone, Network, NormMode};
+use ttac::backbone::{Adaptable, Backbone, Network, NormMode};
 use ttac::burn::module::Module;
 use ttac::burn::tensor::{Device, Tensor, TensorData};
 use ttac::kernels;
 use ttac::loss::cross_entropy;
 use ttac::optim::OptimiserConfig;
 
-use super::print;
+use super::{architecture, print};
 use crate::args::{Options, Speed, Work};
 use crate::device;
 
@@ -18,10 +18,7 @@ const CLASSES: usize = 10;
 
 pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
     kernels::force(args.implementation.into());
-    let mut architecture = Architecture::by_name(&args.arch, CLASSES)?;
-    for (field, value) in args.set.iter().filter_map(|set| set.split_once('=')) {
-        architecture = architecture.with_field(field, value)?;
-    }
+    let architecture = architecture(&args.arch, CLASSES, &args.set)?;
     let device = device::parse(&options.device)?;
     let start_megabytes = resident_megabytes("VmRSS:");
     let network = architecture.init(0, &device)?;

@@ -304,3 +304,18 @@ fn completions_name_the_commands() {
         );
     }
 }
+
+#[test]
+fn speed_is_measured_and_reported() {
+    let world = World::new();
+    let tiny = "--arch resnet20-cifar --set depth=8 --set width=4 --batch-size 2 --repeats 1";
+    for work in ["train", "norm", "eval"] {
+        let result = world.json(&format!("speed {tiny} --work {work} --json"));
+        assert_eq!(result["work"], work);
+        assert!(result["minimum_seconds"].as_f64().unwrap() > 0.0);
+    }
+    let text = world.stdout(&format!("speed {tiny} --implementation burn"));
+    assert!(text.contains("images/s"), "{text}");
+    let error = world.error("speed --arch resnet20-cifar --set depth");
+    assert_eq!(error, "error: `--set depth`: expected FIELD=VALUE\n");
+}
