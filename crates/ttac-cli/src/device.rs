@@ -2,6 +2,8 @@
 
 use anyhow::bail;
 use ttac::burn::tensor::Device;
+#[cfg(any(feature = "metal", feature = "wgpu"))]
+use ttac::burn::tensor::DeviceKind;
 
 /// The device a name stands for, in this build.
 pub fn parse(name: &str) -> anyhow::Result<Device> {
@@ -9,21 +11,28 @@ pub fn parse(name: &str) -> anyhow::Result<Device> {
         Some((kind, index)) => (kind, Some(index)),
         None => (name, None),
     };
-    let index: usize = match index.map(str::parse) {
-        None => 0,
-        Some(Ok(index)) => index,
+    let index: Option<usize> = match index.map(str::parse) {
+        None => None,
+        Some(Ok(index)) => Some(index),
         Some(Err(_)) => bail!("device `{name}`: expected a number after `:`"),
     };
+    // Without a number the system chooses, which may be an integrated graphics unit.
+    #[cfg(any(feature = "metal", feature = "wgpu"))]
+    let graphics = index.map_or(DeviceKind::DefaultDevice, DeviceKind::DiscreteGpu);
     Ok(match kind {
-        "cpu" if index == 0 => Device::flex(),
+        "cpu" if index.is_none() => Device::flex(),
         #[cfg(feature = "cuda")]
-        "cuda" => Device::cuda(index),
+        "cuda" => Device::cuda(index.unwrap_or(0)),
         #[cfg(feature = "rocm")]
-        "rocm" => Device::rocm(index),
+        "rocm" => Device::rocm(index.unwrap_or(0)),
         #[cfg(feature = "metal")]
-        "metal" => Device::metal(ttac::burn::tensor::DeviceKind::DiscreteGpu(index)),
+        "metal" => Device::metal(graphics),
         #[cfg(feature = "wgpu")]
-        "wgpu" => Device::wgpu(ttac::burn::tensor::DeviceKind::DiscreteGpu(index)),
+        "wgpu" => Device::wgpu(graphics),
+        #[allow(
+            unreachable_patterns,
+            reason = "which are in the build depends on its features"
+        )]
         "cuda" | "rocm" | "metal" | "wgpu" => bail!(
             "device `{name}` is not in this build; build with `cargo build --release --features {kind}`"
         ),
