@@ -186,12 +186,9 @@ pub struct Info {
     pub tensors: bool,
 }
 
+/// Which images, and where they lie.
 #[derive(Debug, clap::Args)]
-pub struct Eval {
-    /// A ttac checkpoint
-    #[arg(long, value_name = "FILE")]
-    pub model: PathBuf,
-
+pub struct Source {
     /// The data set: `cifar10`, `cifar100`, `cifar10-c`, `cifar100-c`, `cifar10.1`, `mnist`,
     /// `fashion-mnist`, `usps`, `image-folder`, `shapes10`
     #[arg(long, value_name = "NAME")]
@@ -204,6 +201,16 @@ pub struct Eval {
     /// Which part: `train` or `test`
     #[arg(long, default_value = "test")]
     pub split: Split,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Eval {
+    /// A ttac checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+
+    #[command(flatten)]
+    pub source: Source,
 
     /// The corruption, where the set has files of them: `cifar10-c`, `cifar100-c`, and folders
     /// like those of ImageNet-C
@@ -237,18 +244,8 @@ pub struct Eval {
 
 #[derive(Debug, clap::Args)]
 pub struct Corrupt {
-    /// The data set's format, e.g. `cifar10`, `image-folder` or `shapes10`; a wrong name lists the
-    /// known ones
-    #[arg(long, value_name = "NAME")]
-    pub data: String,
-
-    /// Where the data lies; default `$TTAC_DATA/NAME`, else the user's cache folder
-    #[arg(long, value_name = "DIR")]
-    pub root: Option<PathBuf>,
-
-    /// Which part: `train` or `test`
-    #[arg(long, default_value = "test")]
-    pub split: Split,
+    #[command(flatten)]
+    pub source: Source,
 
     /// The corruption, e.g. `snow`; `all` for the fifteen that results are reported on, `held-out`
     /// for the four that constants are chosen on

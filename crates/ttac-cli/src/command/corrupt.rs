@@ -17,11 +17,11 @@ use npyz::{DType, WriteOptions, WriterBuilder};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use ttac::data::{Batch, Dataset, Images, OpenOptions, SampleId, default_root};
+use ttac::data::{Batch, Dataset, Images, OpenOptions, SampleId};
 use ttac::{Error, write_atomically, write_atomically_with};
 use ttac_corrupt::{Corruption, Corruptor, FrostTextures, Severity};
 
-use super::print;
+use super::{open, print};
 use crate::args::{Corrupt, Layout, Options};
 use crate::progress::{Progress, Unit, say};
 use crate::sheet::Sheet;
@@ -46,10 +46,10 @@ pub fn run(args: &Corrupt, options: &Options) -> anyhow::Result<()> {
     };
     let frost = FrostTextures::find(args.frost_textures.as_deref())?;
     let corruptor = Corruptor::new(args.seed).with_frost(frost);
-    let data = open(args)?;
+    let data = images(args)?;
     let samples = args.subset.map_or(data.len(), |n| n.get().min(data.len()));
     if samples == 0 {
-        bail!("{} {} has no images", data.name(), args.split);
+        bail!("{} {} has no images", data.name(), args.source.split);
     }
     let one = data.batch(&[0])?.samples.images;
     let work = Work {
@@ -64,7 +64,7 @@ pub fn run(args: &Corrupt, options: &Options) -> anyhow::Result<()> {
     };
 
     let mut result =
-        json!({ "data": data.name(), "split": args.split.to_string(), "samples": samples });
+        json!({ "data": data.name(), "split": args.source.split.to_string(), "samples": samples });
     let mut text = String::new();
     if let Some(out) = &args.out {
         let written = work.write(&corruptions, out)?;
@@ -107,14 +107,12 @@ struct Work<'a> {
     block: usize,
 }
 
-fn open(args: &Corrupt) -> anyhow::Result<Box<dyn Dataset>> {
-    let name = args.data.as_str();
-    let root = args.root.clone();
-    let root = root.unwrap_or_else(|| default_root().join(name));
-    let usual = if name == "image-folder" { 224 } else { 32 };
+fn images(args: &Corrupt) -> anyhow::Result<Box<dyn Dataset>> {
+    let folder = args.source.data == "image-folder";
+    let usual = if folder { 224 } else { 32 };
     let size = args.size.map_or(usual, NonZeroUsize::get);
     let options = OpenOptions::new(size).with_skip_bad(args.skip_bad);
-    Ok(ttac::data::open(name, &root, args.split, &options)?)
+    open(&args.source, &options)
 }
 
 /// What `manifest.json` says.
@@ -184,7 +182,7 @@ impl Work<'_> {
             format: 1,
             program: concat!("ttac ", env!("CARGO_PKG_VERSION")).to_owned(),
             data: self.data.name().to_owned(),
-            split: self.args.split.to_string(),
+            split: self.args.source.split.to_string(),
             layout: self.args.format,
             samples: self.samples,
             skipped: self.data.skipped(),

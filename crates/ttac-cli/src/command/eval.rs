@@ -7,10 +7,10 @@ use serde_json::json;
 use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::activation::softmax;
 use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::{self, OpenOptions, SampleId, default_root};
+use ttac::data::{OpenOptions, SampleId};
 use ttac::{Error, write_atomically};
 
-use super::print;
+use super::{open, print};
 use crate::args::{Eval, Options};
 use crate::device;
 use crate::progress::{Progress, Unit};
@@ -19,8 +19,6 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let checkpoint = Checkpoint::load(&args.model, &device)?;
     let header = &checkpoint.header;
-    let root = args.root.clone();
-    let root = root.unwrap_or_else(|| default_root().join(&args.data));
     let asked = OpenOptions {
         corruption: args.corruption.clone(),
         severity: args.severity,
@@ -28,7 +26,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         skip_bad: args.skip_bad,
         refuse_grey: args.refuse_grey,
     };
-    let data = data::open(&args.data, &root, args.split, &asked)?;
+    let data = open(&args.source, &asked)?;
     if header.classes.len() != data.classes().len() {
         return Err(Error::Mismatch {
             what: format!("classes of `{}` and {}", args.model.display(), data.name()),
@@ -80,7 +78,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
             "norm": "running",
             "source_objective": header.objective,
             "data": data.name(),
-            "split": args.split.to_string(),
+            "split": args.source.split.to_string(),
             "corruption": args.corruption,
             "severity": args.severity,
             "skipped": data.skipped(),
@@ -98,7 +96,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
     let text = format!(
         "error {error_percent:.2} % ({wrong} of {total} wrong{skipped}) on {} {}{corrupted}, {seconds:.1} s, {images_per_second:.0} images/s",
         data.name(),
-        args.split
+        args.source.split
     );
     print(options.json, &result, &text)
 }

@@ -14,6 +14,9 @@ use std::io::Write;
 use anyhow::bail;
 use serde::Serialize;
 use ttac::backbone::Architecture;
+use ttac::data::{Dataset, OpenOptions, default_root};
+
+use crate::args::Source;
 
 /// The architecture of a name, changed by `--set FIELD=VALUE` arguments.
 fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Result<Architecture> {
@@ -25,6 +28,18 @@ fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Resul
         architecture = architecture.with_field(field, value)?;
     }
     Ok(architecture)
+}
+
+/// The data set that was asked for, from `--root` or its usual place.
+fn open(source: &Source, options: &OpenOptions) -> anyhow::Result<Box<dyn Dataset>> {
+    let root = source.root.clone();
+    let root = root.unwrap_or_else(|| default_root().join(&source.data));
+    Ok(ttac::data::open(
+        &source.data,
+        &root,
+        source.split,
+        options,
+    )?)
 }
 
 /// Prints a result on standard output: as JSON, or as lines of text.
