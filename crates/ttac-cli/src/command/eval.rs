@@ -35,6 +35,16 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         }
         .into());
     }
+    // Names that an import made up say nothing; real ones have to be the data's, in its order.
+    let made_up = |(class, name): (usize, &String)| *name == format!("class {class}");
+    if header.classes != data.classes() && !header.classes.iter().enumerate().all(made_up) {
+        return Err(Error::Mismatch {
+            what: format!("classes of `{}` and {}", args.model.display(), data.name()),
+            expected: format!("`{}` in the model", header.classes.join("`, `")),
+            found: format!("`{}` in the data", data.classes().join("`, `")),
+        }
+        .into());
+    }
     let total = args.subset.map_or(data.len(), |n| n.get().min(data.len()));
     let mut progress = Progress::new("eval", total as u64, Unit::Images);
     let mut table = String::from("id,label,predicted,confidence\n");

@@ -175,6 +175,17 @@ fn a_model_and_data_of_different_classes_do_not_go_together() {
 }
 
 #[test]
+fn as_many_classes_of_other_things_are_refused() {
+    let world = World::new();
+    world.import();
+    let error = world.error("eval --model model.safetensors --data shapes10");
+    assert!(
+        error.contains("expected `airplane`, `automobile`") && error.contains("found `disk`"),
+        "{error}"
+    );
+}
+
+#[test]
 fn mistakes_are_answered_with_help() {
     let world = World::new();
     let import = |rest: &str| world.error(&format!("import tiny.pt {rest}"));
@@ -246,17 +257,17 @@ fn eval_reads_corruptions_and_folders_of_pictures() {
     }
 
     // Ten classes with one picture each, one of which is broken.
-    for class in 0..10 {
-        let folder = world.path("pictures").join(class.to_string());
+    for (class, name) in ttac::data::CIFAR10_CLASSES.iter().enumerate() {
+        let folder = world.path("pictures").join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let picture = image::RgbImage::from_pixel(40, 50, image::Rgb([class; 3]));
+        let picture = image::RgbImage::from_pixel(40, 50, image::Rgb([class as u8; 3]));
         picture.save(folder.join("a.png")).unwrap();
     }
-    std::fs::write(world.path("pictures/7/b.png"), "broken").unwrap();
+    std::fs::write(world.path("pictures/horse/b.png"), "broken").unwrap();
     let folder = format!("{eval} image-folder --root pictures");
     let error = world.error(&folder);
     assert!(
-        error.contains("pictures/7/b.png`: not a whole PNG"),
+        error.contains("pictures/horse/b.png`: not a whole PNG"),
         "{error}"
     );
     let result = world.json(&format!("{folder} --skip-bad --json"));
