@@ -8,6 +8,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use ttac::checkpoint::{Augmentation, Objective};
 use ttac::data::Split;
 use ttac::kernels::{Algorithm, Implementation};
+use ttac::method::Preset;
+use ttac::protocol::{GuardAction, Reset};
+use ttac::stats::{CovarianceKind, SourceLabels};
+use ttac::stream::Order;
+use ttac::train::{Rotations, Schedule};
 
 /// Test-time training: take a trained classifier into a world it was not trained for.
 ///
@@ -55,6 +60,12 @@ pub enum Command {
     Info(Info),
     /// Measure the error of a checkpoint on a data set, without adapting it
     Eval(Eval),
+    /// Train a network on labelled images, before it meets the world
+    Train(Train),
+    /// Take the statistics of a model's source features that anchored clustering needs
+    Anchors(Anchors),
+    /// Adapt a model to an unlabelled stream while it predicts, and say what that was worth
+    Adapt(Adapt),
     /// Write a data set under corruptions, as arrays or pictures
     Corrupt(Corrupt),
     /// Time forward passes and training steps of an architecture on this machine
@@ -212,14 +223,22 @@ pub struct Eval {
     #[command(flatten)]
     pub source: Source,
 
-    /// The corruption, where the set has files of them: `cifar10-c`, `cifar100-c`, and folders
-    /// like those of ImageNet-C
+    /// The corruption: read from the files of `cifar10-c`, `cifar100-c` and folders like those of
+    /// ImageNet-C, and made on the fly of a clean set
     #[arg(long, value_name = "NAME", requires = "severity")]
     pub corruption: Option<String>,
 
     /// How strong the corruption is, 1 to 5
     #[arg(long, value_name = "N", requires = "corruption")]
     pub severity: Option<u8>,
+
+    /// Seed of a corruption that is made on the fly
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub corruption_seed: u64,
+
+    /// Photographs for frost that is made on the fly; default `$TTAC_FROST`
+    #[arg(long, value_name = "DIR")]
+    pub frost_textures: Option<PathBuf>,
 
     /// Leave out pictures that cannot be decoded, and count them; all are decoded once more
     #[arg(long)]
@@ -240,6 +259,323 @@ pub struct Eval {
     /// Also write `id,label,predicted,confidence` for every image to this CSV file
     #[arg(long, value_name = "FILE")]
     pub predictions: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Train {
+    /// The data set, whose training images are used: see `ttac eval --help`
+    #[arg(long, value_name = "NAME")]
+    pub data: String,
+
+    /// Where the data lies; default `$TTAC_DATA/NAME`, else the user's cache folder
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Only the first N training images
+    #[arg(long, value_name = "N")]
+    pub subset: Option<NonZeroUsize>,
+
+    /// The architecture, e.g. `resnet20-cifar`; with `--from` that of the checkpoint
+    #[arg(long, value_name = "NAME", required_unless_present = "from")]
+    pub arch: Option<String>,
+
+    /// Change a field of the architecture, e.g. `--set width=8`
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub set: Vec<String>,
+
+    /// Start from a checkpoint's weights; a head that it lacks is added and starts at random
+    #[arg(long, value_name = "FILE", conflicts_with = "arch")]
+    pub from: Option<PathBuf>,
+
+    /// What to minimise: `plain`, `simclr` (with a contrastive loss), `rotation` (with a rotation head)
+    #[arg(long, value_name = "KIND", default_value = "plain", value_parser = json_value::<Objective>)]
+    pub objective: Objective,
+
+    /// Folder for the run: `model.safetensors`, `log.jsonl`, and `training.safetensors` to resume from
+    #[arg(long, short, value_name = "DIR")]
+    pub out: PathBuf,
+
+    /// Continue the run in the folder; the other arguments have to be those it was started with
+    #[arg(long)]
+    pub resume: bool,
+
+    /// Passes over the training images
+    #[arg(long, value_name = "N", default_value = "30")]
+    pub epochs: usize,
+
+    /// Images in a step; default 128, or 256 for `simclr`
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<usize>,
+
+    /// The highest learning rate
+    #[arg(long, value_name = "RATE", default_value = "0.1")]
+    pub learning_rate: f64,
+
+    /// Epochs over which the learning rate rises from zero
+    #[arg(long, value_name = "EPOCHS", default_value = "1")]
+    pub warm_up: f64,
+
+    /// How the learning rate falls: `cosine`, `constant`, or `step:E,E,..` to divide it by ten at the
+    /// start of those epochs
+    #[arg(long, value_name = "KIND", default_value = "cosine", value_parser = schedule)]
+    pub schedule: Schedule,
+
+    /// Share of the old direction that SGD keeps
+    #[arg(long, value_name = "SHARE", default_value = "0.9")]
+    pub momentum: f32,
+
+    /// Pull of all parameters towards zero; default 5e-4, or 1e-4 for `simclr`
+    #[arg(long, value_name = "RATE")]
+    pub weight_decay: Option<f32>,
+
+    /// Share of a label's weight that is spread over all classes
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub label_smoothing: f32,
+
+    /// How images are varied: `none`, `pad-crop-flip`, `resized-crop-flip`; always `simclr` for the
+    /// objective of that name
+    #[arg(long, value_name = "KIND", value_parser = json_value::<Augmentation>)]
+    pub augmentation: Option<Augmentation>,
+
+    /// Which turned images the rotation head sees: `all` four of each, or one at `random`
+    #[arg(long, value_name = "KIND", default_value = "all", value_parser = json_value::<Rotations>)]
+    pub rotations: Rotations,
+
+    /// Pixel normalisation: as for `ttac import`; default measured on the training images, or that
+    /// of the `--from` checkpoint
+    #[arg(
+        long,
+        value_name = "NAME",
+        alias = "normalize",
+        conflicts_with = "from"
+    )]
+    pub normalise: Option<String>,
+
+    /// Training images that are kept back to measure the error on after every epoch
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub held_out: usize,
+
+    /// Which epoch's weights become the model
+    #[arg(long, value_enum, default_value = "last")]
+    pub keep: Keep,
+
+    /// Steps between two saves of the state to resume from; it is also saved after every epoch
+    #[arg(long, value_name = "STEPS", default_value = "200")]
+    pub save_every: usize,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Keep {
+    /// The last one's
+    Last,
+    /// Those with the least error on the held-out images
+    Best,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Anchors {
+    /// A ttac checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+
+    /// The data set the model was trained on, whose training images are used
+    #[arg(long, value_name = "NAME")]
+    pub data: String,
+
+    /// Where the data lies; default `$TTAC_DATA/NAME`, else the user's cache folder
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Which part: `train` or `test`
+    #[arg(long, default_value = "train")]
+    pub split: Split,
+
+    /// Only the first N images
+    #[arg(long, value_name = "N")]
+    pub subset: Option<NonZeroUsize>,
+
+    /// Where to write the anchors
+    #[arg(long, short, value_name = "FILE", required_unless_present = "estimate")]
+    pub out: Option<PathBuf>,
+
+    /// How images are varied; default as the model was trained (`none` if that is unknown). The
+    /// released program always takes `resized-crop-flip`
+    #[arg(long, value_name = "KIND", value_parser = json_value::<Augmentation>)]
+    pub transform: Option<Augmentation>,
+
+    /// Where classes come from: `predicted` by the model, as released, or `true` labels
+    #[arg(long, value_name = "KIND", default_value = "predicted", value_parser = json_value::<SourceLabels>)]
+    pub labels: SourceLabels,
+
+    /// How much of the class covariances to keep: `full` or `diagonal`
+    #[arg(long, value_name = "KIND", default_value = "full", value_parser = json_value::<CovarianceKind>)]
+    pub class_covariance: CovarianceKind,
+
+    /// Keep only the N largest directions of each class, and a ridge for the rest
+    #[arg(long, value_name = "N")]
+    pub rank: Option<usize>,
+
+    /// Images in a batch whose moments feature alignment compares
+    #[arg(long, value_name = "N", default_value = "1536")]
+    pub alignment_batch: usize,
+
+    /// Images per forward pass; has no influence on the result
+    #[arg(long, value_name = "N", default_value = "250")]
+    pub batch_size: NonZeroUsize,
+
+    /// Seed of order and variation
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+
+    /// Only say how much memory and disk it would take
+    #[arg(long)]
+    pub estimate: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch on the command line"
+)]
+pub struct Adapt {
+    /// A ttac checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+
+    /// Its anchors, for the methods that need them
+    #[arg(long, value_name = "FILE")]
+    pub anchors: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub source: Source,
+
+    /// The corruption: read from the set's files, or made on the fly of a clean set. A list
+    /// `snow,fog,..` is visited one after the other
+    #[arg(long, value_name = "NAME", requires = "severity")]
+    pub corruption: Option<String>,
+
+    /// How strong the corruption is, 1 to 5
+    #[arg(long, value_name = "N", requires = "corruption")]
+    pub severity: Option<u8>,
+
+    /// Seed of a corruption that is made on the fly
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub corruption_seed: u64,
+
+    /// Photographs for frost that is made on the fly; default `$TTAC_FROST`
+    #[arg(long, value_name = "DIR")]
+    pub frost_textures: Option<PathBuf>,
+
+    /// The method; a wrong name lists the known ones
+    #[arg(long, value_name = "NAME", default_value = "ttac")]
+    pub method: String,
+
+    /// Whose constants: `recommended`, or `released` by the authors
+    #[arg(long, value_name = "NAME", default_value = "recommended", value_parser = json_value::<Preset>)]
+    pub preset: Preset,
+
+    /// Change a constant of the method, e.g. `--set learning_rate=0.005` or
+    /// `--set filter.posterior_threshold=0.8`
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub set: Vec<String>,
+
+    /// The protocol: `n-o`, `n-m`, `y-o`, `y-m` (source trained as usual or jointly; one pass or many)
+    #[arg(long, value_name = "NAME", default_value = "n-o", value_parser = ["n-o", "n-m", "y-o", "y-m"])]
+    pub protocol: String,
+
+    /// Recent samples to learn from again
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "4096",
+        conflicts_with = "no_queue"
+    )]
+    pub queue: usize,
+
+    /// Learn from each batch once
+    #[arg(long)]
+    pub no_queue: bool,
+
+    /// Epochs over the queue for each batch (default 4), or passes over the set (default 10)
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<usize>,
+
+    /// Samples in a learning step
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub minibatch: usize,
+
+    /// Predict each batch before learning from it, as a service that answers at once
+    #[arg(long)]
+    pub predict_first: bool,
+
+    /// Report the best epoch of many passes by the test labels, as the released program. An oracle
+    #[arg(long)]
+    pub oracle: bool,
+
+    /// When to go back to the source: `never`, `per-visit` of a domain, `per-batch`
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = json_value::<Reset>)]
+    pub reset: Reset,
+
+    /// What to do when adaptation goes wrong: `warn`, `stop`, `reset`
+    #[arg(long, value_name = "ACTION", default_value = "warn", value_parser = json_value::<GuardAction>)]
+    pub guard: GuardAction,
+
+    /// Samples that arrive per second; those that come while the method is busy are predicted by the
+    /// weights it had before
+    #[arg(long, value_name = "RATE")]
+    pub speed: Option<f64>,
+
+    /// Samples that arrive at a time
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub batch_size: NonZeroUsize,
+
+    /// Order of arrival: `shuffled`, `in-order`, `correlated` or `correlated:CONCENTRATION`
+    #[arg(long, value_name = "KIND", default_value = "shuffled", value_parser = order)]
+    pub order: Order,
+
+    /// Only the first N images
+    #[arg(long, value_name = "N")]
+    pub subset: Option<NonZeroUsize>,
+
+    /// Seed of the order
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+
+    /// Leave out pictures that cannot be decoded, and count them
+    #[arg(long)]
+    pub skip_bad: bool,
+
+    /// Write the result with its protocol card to this JSON file
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Write a JSON line for every batch to this file
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+
+    /// Write `domain,id,predicted,confidence` for every image to this CSV file
+    #[arg(long, value_name = "FILE")]
+    pub predictions: Option<PathBuf>,
+
+    /// Write the adapted weights as a checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub save_model: Option<PathBuf>,
+
+    /// Save the state to this file now and then, to continue from
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Batches between two saves of the state
+    #[arg(long, value_name = "N", default_value = "10", requires = "checkpoint")]
+    pub checkpoint_every: NonZeroUsize,
+
+    /// Continue from the state in the `--checkpoint` file
+    #[arg(long, requires = "checkpoint")]
+    pub resume: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -373,4 +709,38 @@ pub struct Completions {
 /// Parses a value by its name in JSON, so that arguments and files spell alike.
 fn json_value<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(text.into()).map_err(|e| e.to_string())
+}
+
+fn schedule(text: &str) -> Result<Schedule, String> {
+    if let Some(epochs) = text.strip_prefix("step:") {
+        let milestones: Result<Vec<usize>, _> = epochs.split(',').map(str::parse).collect();
+        let milestones = milestones.map_err(|e| format!("`{epochs}`: {e}"))?;
+        return Ok(Schedule::Step {
+            milestones,
+            factor: 0.1,
+        });
+    }
+    match text {
+        "cosine" => Ok(Schedule::Cosine { floor: 1e-3 }),
+        "constant" => Ok(Schedule::Constant {}),
+        _ => Err("expected `cosine`, `constant` or `step:E,E,..`".to_owned()),
+    }
+}
+
+fn order(text: &str) -> Result<Order, String> {
+    let correlated = |concentration: f64| Order::Correlated {
+        concentration,
+        slots: None,
+        within: ttac::stream::Within::default(),
+    };
+    if let Some(number) = text.strip_prefix("correlated:") {
+        let number = number.parse().map_err(|e| format!("`{number}`: {e}"))?;
+        return Ok(correlated(number));
+    }
+    match text {
+        "shuffled" => Ok(Order::Shuffled {}),
+        "in-order" => Ok(Order::InOrder {}),
+        "correlated" => Ok(correlated(0.1)),
+        _ => Err("expected `shuffled`, `in-order`, `correlated` or `correlated:NUMBER`".to_owned()),
+    }
 }

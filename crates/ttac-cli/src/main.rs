@@ -8,6 +8,7 @@
 mod args;
 mod command;
 mod device;
+mod interrupt;
 mod progress;
 mod sheet;
 
@@ -43,6 +44,9 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Export(args) => command::export::run(&args, &options),
         Command::Info(args) => command::info::run(&args, &options),
         Command::Eval(args) => command::eval::run(&args, &options),
+        Command::Train(args) => command::train::run(&args, &options),
+        Command::Anchors(args) => command::anchors::run(&args, &options),
+        Command::Adapt(args) => command::adapt::run(&args, &options),
         Command::Corrupt(args) => command::corrupt::run(&args, &options),
         Command::Speed(args) => command::speed::run(&args, &options),
         Command::Completions(args) => command::completions::run(&args),

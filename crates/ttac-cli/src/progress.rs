@@ -3,7 +3,10 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Time between two plain lines.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How far something long has come.
 pub struct Progress {
@@ -42,13 +45,39 @@ impl Progress {
         }
     }
 
+    /// Starts at a later point, for something that is resumed.
+    pub fn at(self, position: u64) -> Self {
+        self.bar.set_position(position);
+        self.bar.reset_eta();
+        self
+    }
+
+    /// A word on what is happening, before the bar.
+    pub fn note(&self, text: String) {
+        self.bar.set_message(text);
+    }
+
+    /// A line that stays.
+    pub fn line(&self, text: &str) {
+        if self.plain.is_some() {
+            say(text);
+        } else {
+            self.bar.println(text);
+        }
+    }
+
     pub fn advance(&mut self, by: u64) {
         self.bar.inc(by);
-        let due = |last: &Instant| last.elapsed() > Duration::from_secs(10);
+        let due = |last: &Instant| last.elapsed() > PLAIN_INTERVAL;
         if self.plain.as_ref().is_some_and(due) {
             self.plain = Some(Instant::now());
             let (at, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
-            say(&format!("{}: {} %", self.what, 100 * at / total.max(1)));
+            say(&format!(
+                "{}: {} %, {} left",
+                self.what,
+                100 * at / total.max(1),
+                HumanDuration(self.bar.eta())
+            ));
         }
     }
 }

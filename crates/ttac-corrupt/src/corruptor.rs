@@ -129,6 +129,39 @@ impl Corruptor {
         width: usize,
         first_index: u64,
     ) -> Result<(), Error> {
+        let index = |image: u64| first_index.wrapping_add(image);
+        self.apply_by(corruption, severity, images, height, width, index)
+    }
+
+    /// As [`apply_in_place`](Self::apply_in_place), for images from anywhere in their set: `indices` has the position
+    /// of each.
+    ///
+    /// # Panics
+    /// If there are not as many indices as images.
+    pub fn apply_each(
+        &self,
+        corruption: Corruption,
+        severity: Severity,
+        images: &mut [u8],
+        height: usize,
+        width: usize,
+        indices: &[u64],
+    ) -> Result<(), Error> {
+        let bytes = height * width * 3;
+        assert_eq!(images.len(), indices.len() * bytes, "images and indices");
+        let index = |image: u64| indices[image as usize];
+        self.apply_by(corruption, severity, images, height, width, index)
+    }
+
+    fn apply_by(
+        &self,
+        corruption: Corruption,
+        severity: Severity,
+        images: &mut [u8],
+        height: usize,
+        width: usize,
+        position: impl Fn(u64) -> u64 + Sync,
+    ) -> Result<(), Error> {
         let size = Size::new(height, width)?;
         if !images.len().is_multiple_of(size.bytes()) {
             return Err(Error::BufferLength {
@@ -137,14 +170,7 @@ impl Corruptor {
                 width,
             });
         }
-        let stream = |index: u64| {
-            Stream::new(
-                self.seed,
-                corruption,
-                severity,
-                first_index.wrapping_add(index),
-            )
-        };
+        let stream = |index: u64| Stream::new(self.seed, corruption, severity, position(index));
         self.prepare(
             corruption,
             severity,

@@ -96,6 +96,21 @@ pub enum Error {
         found: String,
     },
 
+    /// A loss that is not a number any more.
+    #[error(
+        "the loss became {loss} at step {step}, in epoch {epoch}, with learning rate {learning_rate}"
+    )]
+    Diverged {
+        /// The step, from one.
+        step: usize,
+        /// The epoch, from one.
+        epoch: usize,
+        /// The loss.
+        loss: f64,
+        /// The learning rate of the step.
+        learning_rate: f64,
+    },
+
     /// A value outside its range.
     #[error("invalid {what}: {problem}")]
     Invalid {
@@ -138,6 +153,10 @@ impl Error {
             }),
             Self::Format { hint, .. } | Self::Data { hint, .. } => hint.clone(),
             Self::Weights { report, .. } => report.hint(),
+            Self::Diverged { .. } => Some(
+                "start again with a smaller learning rate; what was saved before this step is untouched"
+                    .to_owned(),
+            ),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 Some("choose a place you may write to".to_owned())
             }

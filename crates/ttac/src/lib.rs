@@ -21,14 +21,19 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod backbone;
 pub mod checkpoint;
 pub mod data;
 mod error;
 mod files;
 pub mod loss;
+pub mod method;
 pub mod optim;
+pub mod protocol;
+pub mod stats;
 pub mod stream;
+pub mod train;
 
 pub use burn;
 pub use error::{Error, Result, nearest};

@@ -8,9 +8,9 @@ use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::activation::softmax;
 use ttac::checkpoint::{Checkpoint, fingerprint};
 use ttac::data::{OpenOptions, SampleId};
-use ttac::{Error, write_atomically};
+use ttac::write_atomically;
 
-use super::{open, print};
+use super::{check_classes, frost_textures, open, print};
 use crate::args::{Eval, Options};
 use crate::device;
 use crate::progress::{Progress, Unit};
@@ -25,26 +25,11 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         size: header.input.height,
         skip_bad: args.skip_bad,
         refuse_grey: args.refuse_grey,
+        corruption_seed: args.corruption_seed,
+        frost_textures: frost_textures(args.frost_textures.as_ref()),
     };
     let data = open(&args.source, &asked)?;
-    if header.classes.len() != data.classes().len() {
-        return Err(Error::Mismatch {
-            what: format!("classes of `{}` and {}", args.model.display(), data.name()),
-            expected: format!("{} in the model", header.classes.len()),
-            found: format!("{} in the data", data.classes().len()),
-        }
-        .into());
-    }
-    // Names that an import made up say nothing; real ones have to be the data's, in its order.
-    let made_up = |(class, name): (usize, &String)| *name == format!("class {class}");
-    if header.classes != data.classes() && !header.classes.iter().enumerate().all(made_up) {
-        return Err(Error::Mismatch {
-            what: format!("classes of `{}` and {}", args.model.display(), data.name()),
-            expected: format!("`{}` in the model", header.classes.join("`, `")),
-            found: format!("`{}` in the data", data.classes().join("`, `")),
-        }
-        .into());
-    }
+    check_classes(&args.model, header, data.as_ref())?;
     let total = args.subset.map_or(data.len(), |n| n.get().min(data.len()));
     let mut progress = Progress::new("eval", total as u64, Unit::Images);
     let mut table = String::from("id,label,predicted,confidence\n");
@@ -90,6 +75,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
             "data": data.name(),
             "split": args.source.split.to_string(),
             "corruption": args.corruption,
+            "made": data.corruption(),
             "severity": args.severity,
             "skipped": data.skipped(),
             "subset": args.subset,

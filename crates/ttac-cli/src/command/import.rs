@@ -1,6 +1,6 @@
 //! `ttac import`
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::json;
 use ttac::backbone::{Architecture, parameters};
 use ttac::checkpoint::{
@@ -8,7 +8,7 @@ use ttac::checkpoint::{
 };
 use ttac::data::CIFAR10_CLASSES;
 
-use super::{architecture, print};
+use super::{architecture, normalisation, print, program};
 use crate::args::{Import, Options};
 use crate::device;
 use crate::progress::say;
@@ -37,8 +37,8 @@ pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
             augmentation: args.augmentation,
             objective: args.objective,
             provenance: Provenance {
-                program: concat!("ttac ", env!("CARGO_PKG_VERSION")).to_owned(),
-                command: std::env::args().collect::<Vec<_>>().join(" "),
+                program: program(),
+                command: super::command_line(),
                 source: Some(format!("{name} blake3:{digest}")),
             },
         },
@@ -86,24 +86,6 @@ fn class_names(args: &Import) -> anyhow::Result<Vec<String>> {
         },
     };
     Ok((0..count).map(|class| format!("class {class}")).collect())
-}
-
-fn normalisation(text: &str) -> anyhow::Result<([f32; 3], [f32; 3])> {
-    let known = InputContract::NORMALISATIONS;
-    if let Some((_, mean, std)) = known.iter().find(|(name, ..)| *name == text) {
-        return Ok((*mean, *std));
-    }
-    let three = |text: &str| -> Option<[f32; 3]> {
-        let numbers: Result<Vec<f32>, _> = text.split(',').map(|n| n.trim().parse()).collect();
-        numbers.ok()?.try_into().ok()
-    };
-    let parsed = text
-        .split_once('/')
-        .and_then(|(mean, std)| Some((three(mean)?, three(std)?)));
-    parsed.with_context(|| {
-        let names = known.map(|(name, ..)| name).join("`, `");
-        format!("`--normalise {text}`: expected `{names}`, or three means, `/`, three deviations")
-    })
 }
 
 /// The digest of a file, read in pieces.

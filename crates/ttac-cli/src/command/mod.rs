@@ -1,5 +1,7 @@
 //! One file per command.
 
+pub mod adapt;
+pub mod anchors;
 pub mod completions;
 pub mod corrupt;
 pub mod eval;
@@ -8,19 +10,27 @@ pub mod fetch;
 pub mod import;
 pub mod info;
 pub mod speed;
+pub mod train;
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde::Serialize;
+use ttac::Error;
 use ttac::backbone::Architecture;
+use ttac::checkpoint::{Header, InputContract};
 use ttac::data::{Dataset, OpenOptions, default_root};
 
 use crate::args::Source;
 
 /// The architecture of a name, changed by `--set FIELD=VALUE` arguments.
 fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Result<Architecture> {
-    let mut architecture = Architecture::by_name(name, num_classes)?;
+    with_fields(Architecture::by_name(name, num_classes)?, set)
+}
+
+/// An architecture changed by `--set FIELD=VALUE` arguments.
+fn with_fields(mut architecture: Architecture, set: &[String]) -> anyhow::Result<Architecture> {
     for assignment in set {
         let Some((field, value)) = assignment.split_once('=') else {
             bail!("`--set {assignment}`: expected FIELD=VALUE");
@@ -40,6 +50,74 @@ fn open(source: &Source, options: &OpenOptions) -> anyhow::Result<Box<dyn Datase
         source.split,
         options,
     )?)
+}
+
+/// Where photographs of frost lie: as given, or `$TTAC_FROST`.
+fn frost_textures(given: Option<&PathBuf>) -> Option<PathBuf> {
+    given
+        .cloned()
+        .or_else(|| std::env::var_os("TTAC_FROST").map(PathBuf::from))
+}
+
+/// Refuses to score a model on classes of other things.
+fn check_classes(model: &Path, header: &Header, data: &dyn Dataset) -> anyhow::Result<()> {
+    let mismatch = |expected: String, found: String| {
+        let error = Error::Mismatch {
+            what: format!("classes of `{}` and {}", model.display(), data.name()),
+            expected,
+            found,
+        };
+        Err(error.into())
+    };
+    let (ours, theirs) = (&header.classes, data.classes());
+    if ours.len() != theirs.len() {
+        return mismatch(
+            format!("{} in the model", ours.len()),
+            format!("{} in the data", theirs.len()),
+        );
+    }
+    // Names that an import made up say nothing; real ones have to be the data's, in its order.
+    let made_up = |(class, name): (usize, &String)| *name == format!("class {class}");
+    if *ours != theirs && !ours.iter().enumerate().all(made_up) {
+        return mismatch(
+            format!("`{}` in the model", ours.join("`, `")),
+            format!("`{}` in the data", theirs.join("`, `")),
+        );
+    }
+    Ok(())
+}
+
+/// Mean and standard deviation of a normalisation by name, or spelled out.
+fn normalisation(text: &str) -> anyhow::Result<([f32; 3], [f32; 3])> {
+    let known = InputContract::NORMALISATIONS;
+    if let Some((_, mean, std)) = known.iter().find(|(name, ..)| *name == text) {
+        return Ok((*mean, *std));
+    }
+    let three = |text: &str| -> Option<[f32; 3]> {
+        let numbers: Result<Vec<f32>, _> = text.split(',').map(|n| n.trim().parse()).collect();
+        numbers.ok()?.try_into().ok()
+    };
+    let parsed = text
+        .split_once('/')
+        .and_then(|(mean, std)| Some((three(mean)?, three(std)?)));
+    parsed.with_context(|| {
+        let names = known.map(|(name, ..)| name).join("`, `");
+        format!("`--normalise {text}`: expected `{names}`, or three means, `/`, three deviations")
+    })
+}
+
+/// This program and its version, for what it writes.
+fn program() -> String {
+    concat!("ttac ", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+/// The command as it was typed, with the program's bare name.
+fn command_line() -> String {
+    let arguments = std::env::args().skip(1);
+    std::iter::once("ttac".to_owned())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Prints a result on standard output: as JSON, or as lines of text.

@@ -1,5 +1,8 @@
 //! The command as a user types it.
 
+/// Training, anchors, adaptation: interrupted, resumed, mistaken.
+mod adapt;
+
 /// Corrupted data sets: layout, seeds, blocks, resuming, every mistake.
 mod corrupt;
 
@@ -249,7 +252,10 @@ fn eval_reads_corruptions_and_folders_of_pictures() {
             "expected 1 to 5, found 6",
         ),
         ("cifar10-c", "`cifar10-c` needs one"),
-        ("cifar10 --corruption snow --severity 3", "`cifar10-c` has"),
+        (
+            "cifar10 --corruption snow --severity 3",
+            "hint: `ttac fetch cifar10` brings it",
+        ),
         ("cifar-10", "hint: did you mean `cifar10`?"),
     ] {
         let error = world.error(&format!("{eval} {rest}"));

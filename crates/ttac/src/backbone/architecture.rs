@@ -61,6 +61,7 @@ impl Architecture {
             Self::ResnetCifar(ResNetCifarConfig {
                 depth,
                 width: 16,
+                projection: None,
                 num_classes,
             })
         };
@@ -275,6 +276,14 @@ impl Backbone for Network {
 
     fn projection(&self, features: Tensor<2>) -> Option<Tensor<2>> {
         inner!(self, network => network.projection(features))
+    }
+
+    fn has_projection(&self) -> bool {
+        inner!(self, network => network.has_projection())
+    }
+
+    fn has_rotation(&self) -> bool {
+        inner!(self, network => network.has_rotation())
     }
 
     fn rotation(&self, images: Tensor<4>, norm: NormMode) -> Option<Tensor<2>> {

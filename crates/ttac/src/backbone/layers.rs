@@ -1,7 +1,7 @@
 //! Convolution and linear layers, with PyTorch's parameter names and layouts.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, activation::relu};
 use ttac_kernels::{ConvOptions, conv_norm_inference, conv2d};
 
 use super::{BatchNorm, NormMode};
@@ -83,7 +83,7 @@ pub fn conv_norm(
             (layer.running_mean.value(), layer.running_var.value()),
             layer.options(relu),
         ),
-        NormMode::Batch | NormMode::BatchUpdating => {
+        NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => {
             layer.forward(conv.forward(x), residual, relu, norm)
         }
     }
@@ -117,3 +117,20 @@ impl Linear {
 /// a sequence, parameter-free ones included; this keeps the count.
 #[derive(Module, Debug, Default)]
 pub struct Parameterless;
+
+/// A contrastive projection head: linear, ReLU, linear; keys `head.0.*` and `head.2.*`.
+pub type ProjectionHead = (Linear, Parameterless, Linear);
+
+/// A projection head with zero weights, as wide inside as the features.
+pub fn projection_head(features: usize, outputs: usize, device: &Device) -> ProjectionHead {
+    (
+        Linear::new(features, features, device),
+        Parameterless,
+        Linear::new(features, outputs, device),
+    )
+}
+
+/// The output of a projection head, `[batch, features]` to `[batch, outputs]`.
+pub fn project((first, _, second): &ProjectionHead, features: Tensor<2>) -> Tensor<2> {
+    second.forward(relu(first.forward(features)))
+}

@@ -25,7 +25,7 @@ pub use keys::{Parameter, ParameterKind, load_tensors, map_tensors, parameters, 
 pub use norm::{BatchNorm, Buffer, GroupNorm, LayerNorm, Norm};
 
 /// Which statistics batch normalisation uses. Layers without batch statistics ignore it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NormMode {
     /// The stored running statistics (PyTorch's `eval()`).
     Running,
@@ -34,6 +34,11 @@ pub enum NormMode {
     /// The statistics of the batch, and the running ones move towards them by the layer's
     /// momentum (PyTorch's `train()`).
     BatchUpdating,
+    /// The same with another momentum, the share of the batch in the new running statistics.
+    Blending {
+        /// 0 to 1.
+        momentum: f64,
+    },
 }
 
 /// A set of parameters that a method may change.
@@ -43,6 +48,8 @@ pub enum Adaptable {
     Affine,
     /// Everything that makes features, without the classifier and self-supervised heads.
     Features,
+    /// Those and the self-supervised heads: everything but the classifier.
+    FeaturesAndHeads,
     /// The classifier.
     Head,
     /// All parameters. Running statistics are buffers, not parameters.
@@ -80,6 +87,16 @@ pub trait Backbone: Module {
         None
     }
 
+    /// Whether there is a [`projection`](Self::projection).
+    fn has_projection(&self) -> bool {
+        false
+    }
+
+    /// Whether there is a [`rotation`](Self::rotation) head.
+    fn has_rotation(&self) -> bool {
+        false
+    }
+
     /// Scores of the four rotations, `[batch, 4]`, if the network has a rotation head.
     fn rotation(&self, _images: Tensor<4>, _norm: NormMode) -> Option<Tensor<2>> {
         None
@@ -100,6 +117,7 @@ pub trait Backbone: Module {
                 && match which {
                     Adaptable::Affine => in_features && parameter.kind == ParameterKind::Affine,
                     Adaptable::Features => in_features,
+                    Adaptable::FeaturesAndHeads => !in_classifier,
                     Adaptable::Head => in_classifier,
                     Adaptable::All => true,
                 }

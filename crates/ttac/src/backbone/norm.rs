@@ -153,11 +153,16 @@ impl BatchNorm {
         let [batch, height, width, _] = x.dims();
         let statistics = match norm {
             NormMode::Running => Some((self.running_mean.value(), self.running_var.value())),
-            NormMode::Batch | NormMode::BatchUpdating => None,
+            NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => None,
         };
         let (weight, bias) = (self.weight.val(), self.bias.val());
         let out = batch_norm(x, weight, bias, residual, statistics, self.options(relu));
-        if norm == NormMode::BatchUpdating {
+        let momentum = match norm {
+            NormMode::Running | NormMode::Batch => None,
+            NormMode::BatchUpdating => Some(self.momentum),
+            NormMode::Blending { momentum } => Some(momentum),
+        };
+        if let Some(momentum) = momentum {
             let count = (batch * height * width) as f64;
             let unbiased = if count > 1.0 {
                 count / (count - 1.0)
@@ -165,7 +170,7 @@ impl BatchNorm {
                 1.0
             };
             let blend = |running: &Buffer, new: Tensor<1>| {
-                running.set(running.value() * (1.0 - self.momentum) + new * self.momentum);
+                running.set(running.value() * (1.0 - momentum) + new * momentum);
             };
             blend(&self.running_mean, out.mean);
             blend(&self.running_var, out.variance * unbiased);

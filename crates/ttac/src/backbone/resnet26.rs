@@ -188,6 +188,10 @@ impl Backbone for ResNet26 {
         "fc"
     }
 
+    fn has_rotation(&self) -> bool {
+        self.head.is_some()
+    }
+
     fn rotation(&self, images: Tensor<4>, norm: NormMode) -> Option<Tensor<2>> {
         match self.head.as_ref()? {
             Head::Layer2((stage, last, _, _, _, linear)) => {

@@ -2,14 +2,14 @@
 //! shortcuts without parameters ("option A"), 6n + 2 layers.
 //!
 //! Keys as in the widely used PyTorch port: `conv1`, `bn1`, `layer{1,2,3}.{j}.{conv1,bn1,conv2,bn2}`,
-//! `linear`.
+//! `linear`; a projection head, which the port does not have, is `head`.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::{global_average_pool, shortcut_a};
 
-use super::layers::{Conv2d, Linear, Then, conv_norm};
+use super::layers::{Conv2d, Linear, ProjectionHead, Then, conv_norm, project, projection_head};
 use super::{Backbone, BatchNorm, NormMode};
 
 /// Configuration of a [`ResNetCifar`].
@@ -20,6 +20,9 @@ pub struct ResNetCifarConfig {
     pub depth: usize,
     /// Channels of the first stage; the others have twice and four times as many.
     pub width: usize,
+    /// Outputs of a contrastive projection head, none for a network without one.
+    #[serde(default)]
+    pub projection: Option<usize>,
     /// Number of classes.
     pub num_classes: usize,
 }
@@ -55,6 +58,9 @@ impl ResNetCifarConfig {
             layer2: stage(w, 2 * w, 2),
             layer3: stage(2 * w, 4 * w, 2),
             linear: Linear::new(4 * w, self.num_classes, device),
+            head: self
+                .projection
+                .map(|outputs| projection_head(4 * w, outputs, device)),
         }
     }
 }
@@ -68,6 +74,7 @@ pub struct ResNetCifar {
     layer2: Vec<BasicBlock>,
     layer3: Vec<BasicBlock>,
     linear: Linear,
+    head: Option<ProjectionHead>,
 }
 
 impl Backbone for ResNetCifar {
@@ -100,6 +107,14 @@ impl Backbone for ResNetCifar {
 
     fn classifier_key(&self) -> &'static str {
         "linear"
+    }
+
+    fn projection(&self, features: Tensor<2>) -> Option<Tensor<2>> {
+        Some(project(self.head.as_ref()?, features))
+    }
+
+    fn has_projection(&self) -> bool {
+        self.head.is_some()
     }
 }
 

@@ -5,11 +5,11 @@
 //! where torchvision says `downsample`; `published_key` is that one difference.
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, activation::relu};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::global_average_pool;
 
-use super::layers::{Conv2d, Linear, Parameterless, Then, conv_norm};
+use super::layers::{Conv2d, Linear, ProjectionHead, Then, conv_norm, project, projection_head};
 use super::resnet::{Block, BlockKind, Stages};
 use super::{Backbone, BatchNorm, NormMode};
 
@@ -49,13 +49,9 @@ impl ResNetSimclrConfig {
                 layer4,
             },
             fc: Linear::new(features, self.num_classes, device),
-            head: self.projection.map(|outputs| {
-                (
-                    Linear::new(features, features, device),
-                    Parameterless,
-                    Linear::new(features, outputs, device),
-                )
-            }),
+            head: self
+                .projection
+                .map(|outputs| projection_head(features, outputs, device)),
         }
     }
 }
@@ -65,8 +61,7 @@ impl ResNetSimclrConfig {
 pub struct ResNetSimclr {
     encoder: Encoder,
     fc: Linear,
-    /// Linear, ReLU, linear.
-    head: Option<(Linear, Parameterless, Linear)>,
+    head: Option<ProjectionHead>,
 }
 
 #[derive(Module, Debug)]
@@ -121,7 +116,10 @@ impl Backbone for ResNetSimclr {
     }
 
     fn projection(&self, features: Tensor<2>) -> Option<Tensor<2>> {
-        let (first, _, second) = self.head.as_ref()?;
-        Some(second.forward(relu(first.forward(features))))
+        Some(project(self.head.as_ref()?, features))
+    }
+
+    fn has_projection(&self) -> bool {
+        self.head.is_some()
     }
 }

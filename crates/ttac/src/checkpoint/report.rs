@@ -26,7 +26,7 @@ pub struct LoadReport {
 
 impl LoadReport {
     /// Matches tensors with parameters, and keeps the ones that fit.
-    pub(super) fn sort(
+    pub(crate) fn sort(
         parameters: &[Parameter],
         mut found: BTreeMap<String, TensorData>,
     ) -> (Self, BTreeMap<String, TensorData>) {

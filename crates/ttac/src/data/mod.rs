@@ -4,16 +4,19 @@
 //! is the [`InputContract`] of its checkpoint. Labels travel beside the [`Samples`], never inside
 //! them, because a method that adapts may not see them.
 
+mod augment;
 mod cifar;
 mod cifar10;
 mod cifar100;
 mod cifar10_1;
 mod cifar_c;
+mod corrupted;
 mod grey;
 mod idx;
 mod image_folder;
 mod npy;
 mod open;
+mod part;
 mod problem;
 mod resize;
 mod shapes10;
@@ -24,13 +27,16 @@ use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
+pub use augment::{Adjustment, Crop, Draw, Variation, augment, rotate};
 pub use cifar_c::CifarC;
 pub use cifar10::{CIFAR10_CLASSES, Cifar10};
 pub use cifar10_1::Cifar10Dot1;
 pub use cifar100::{CIFAR100_CLASSES, Cifar100};
+pub use corrupted::Corrupted;
 pub use idx::{DIGIT_CLASSES, FASHION_MNIST_CLASSES, Idx};
 pub use image_folder::ImageFolder;
 pub use open::{DATA_NAMES, OpenOptions, open};
+pub use part::Part;
 pub use shapes10::{SHAPES10_CLASSES, Shapes10};
 pub use split::Split;
 pub use usps::Usps;
@@ -99,6 +105,18 @@ pub trait Dataset: Send + Sync {
     /// If an id is not below [`len`](Self::len).
     fn batch(&self, ids: &[SampleId]) -> Result<Batch>;
 
+    /// The true classes of all samples. Reads everything, unless a format knows better.
+    fn labels(&self) -> Result<Vec<usize>> {
+        let ids: Vec<SampleId> = (0..self.len() as SampleId).collect();
+        let batches = ids.chunks(512).map(|ids| Ok(self.batch(ids)?.labels));
+        Ok(batches.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// What was done to the images, in the words of a protocol card; none if nothing was.
+    fn corruption(&self) -> Option<String> {
+        None
+    }
+
     /// How many samples were left out because they could not be read; only where that was asked for.
     fn skipped(&self) -> usize {
         0
@@ -106,6 +124,48 @@ pub trait Dataset: Send + Sync {
 }
 
 impl InputContract {
+    /// The contract that makes the images of a data set, at their own size, zero in mean and one in
+    /// standard deviation per channel. Measured on at most `limit` images, spread over the set.
+    pub fn measured(data: &dyn Dataset, limit: usize) -> Result<Self> {
+        let count = data.len().min(limit);
+        if count == 0 {
+            return Err(Error::Invalid {
+                what: "data",
+                problem: format!("`{}` has no images to measure", data.name()),
+            });
+        }
+        let ids: Vec<SampleId> = (0..count)
+            .map(|i| (i * data.len() / count) as SampleId)
+            .collect();
+        let (mut sum, mut squares, mut pixels) = ([0_u64; 3], [0_u64; 3], 0_u64);
+        let (mut height, mut width) = (0, 0);
+        for ids in ids.chunks(256) {
+            let images = data.batch(ids)?.samples.images;
+            (height, width) = (images.height, images.width);
+            for pixel in images.pixels.as_chunks::<3>().0 {
+                for channel in 0..3 {
+                    let value = u64::from(pixel[channel]);
+                    sum[channel] += value;
+                    squares[channel] += value * value;
+                }
+                pixels += 1;
+            }
+        }
+        let n = pixels as f64;
+        let mean = sum.map(|s| s as f64 / n);
+        let std: [f32; 3] = std::array::from_fn(|channel| {
+            let variance = squares[channel] as f64 / n - mean[channel] * mean[channel];
+            // A channel that never changes would be divided by zero.
+            (variance.max(1.0).sqrt() / 255.0) as f32
+        });
+        Ok(Self {
+            height,
+            width,
+            mean: mean.map(|m| (m / 255.0) as f32),
+            std,
+        })
+    }
+
     /// Images as a network wants them: `(x / 255 - mean) / std`, `[count, height, width, 3]`.
     pub fn normalise(&self, images: &Images, device: &Device) -> Result<Tensor<4>> {
         if (images.height, images.width) != (self.height, self.width) {

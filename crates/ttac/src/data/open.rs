@@ -1,9 +1,10 @@
 //! Data sets by name, as the command knows them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{
-    Cifar10, Cifar10Dot1, Cifar100, CifarC, Dataset, Idx, ImageFolder, Shapes10, Split, Usps,
+    Cifar10, Cifar10Dot1, Cifar100, CifarC, Corrupted, Dataset, Idx, ImageFolder, Shapes10, Split,
+    Usps,
 };
 use crate::{Error, Result, nearest};
 
@@ -34,6 +35,10 @@ pub struct OpenOptions {
     pub skip_bad: bool,
     /// Refuse grey images instead of making RGB of them.
     pub refuse_grey: bool,
+    /// Seed of corruptions that are made on the fly.
+    pub corruption_seed: u64,
+    /// Photographs for frost that is made on the fly.
+    pub frost_textures: Option<PathBuf>,
 }
 
 impl OpenOptions {
@@ -45,6 +50,8 @@ impl OpenOptions {
             size,
             skip_bad: false,
             refuse_grey: false,
+            corruption_seed: 0,
+            frost_textures: None,
         }
     }
 
@@ -82,30 +89,22 @@ impl OpenOptions {
         }
     }
 
-    /// A clean set has no files of corruptions.
-    fn clean(&self, name: &str) -> Result<()> {
-        let Some(corruption) = &self.corruption else {
-            return match self.severity {
-                None => Ok(()),
-                Some(_) => Err(Error::Invalid {
-                    what: "severity",
-                    problem: format!("`{name}` is clean, and no corruption is given"),
-                }),
-            };
-        };
-        let with = match name {
-            "cifar10" | "cifar100" => format!("; `{name}-c` has"),
-            _ => String::new(),
-        };
-        Err(Error::Invalid {
-            what: "corruption",
-            problem: format!("`{name}` has no files of `{corruption}`{with}"),
-        })
+    /// A clean set under the corruption that was asked for, if one was.
+    fn corrupt(&self, name: &str, clean: Box<dyn Dataset>) -> Result<Box<dyn Dataset>> {
+        if self.corruption.is_none() && self.severity.is_none() {
+            return Ok(clean);
+        }
+        let (corruption, severity) = self.corrupted(name)?;
+        let textures = self.frost_textures.as_deref();
+        let seed = self.corruption_seed;
+        Ok(Box::new(Corrupted::new(
+            clean, corruption, severity, seed, textures,
+        )?))
     }
 }
 
 /// Opens a data set by its name, one of [`DATA_NAMES`], in the folder it lies in
-/// (`shapes10` is drawn by code and looks at no folder).
+/// (`shapes10` is drawn by code and looks at no folder). A corruption of a clean set is made on the fly.
 pub fn open(
     name: &str,
     root: &Path,
@@ -131,8 +130,7 @@ pub fn open(
         }
         "image-folder" => Ok(Box::new(ImageFolder::open(root, split, options)?)),
         _ if DATA_NAMES.contains(&name) => {
-            options.clean(name)?;
-            Ok(match name {
+            let clean: Box<dyn Dataset> = match name {
                 "cifar10" => Box::new(Cifar10::open(root, split)?),
                 "cifar100" => Box::new(Cifar100::open(root, split)?),
                 "cifar10.1" => {
@@ -143,7 +141,8 @@ pub fn open(
                 "fashion-mnist" => Box::new(Idx::fashion_mnist(root, split, size)?),
                 "shapes10" => Box::new(Shapes10::standard(split)),
                 _ => Box::new(Usps::open(root, split, size)?),
-            })
+            };
+            options.corrupt(name, clean)
         }
         unknown => Err(Error::UnknownData {
             found: unknown.to_owned(),

@@ -53,27 +53,41 @@ pub(super) fn resize_grey(pixels: &[u8], from: usize, to: usize) -> Vec<u8> {
         .collect()
 }
 
-/// `[height, width, CHANNELS]`.
-fn bilinear<const CHANNELS: usize>(pixels: &[u8], from: [usize; 2], to: [usize; 2]) -> Vec<u8> {
+/// An image `[height, width, CHANNELS]` from one `[height, width]` to another.
+pub(super) fn bilinear<const CHANNELS: usize>(
+    pixels: &[u8],
+    from: [usize; 2],
+    to: [usize; 2],
+) -> Vec<u8> {
     let [height, width] = from;
     let [new_height, new_width] = to;
-    let columns = weights(width, new_width);
-    let mut narrow = Vec::with_capacity(height * new_width * CHANNELS);
-    for row in pixels.chunks_exact(width * CHANNELS) {
-        for (first, weights) in &columns {
-            let sources = row[first * CHANNELS..].as_chunks::<CHANNELS>().0;
-            narrow.extend(mean(weights.iter().zip(sources)));
+    let columns = Weights::new(width, new_width);
+    let mut narrow = vec![0; height * new_width * CHANNELS];
+    let rows = pixels.chunks_exact(width * CHANNELS);
+    for (row, new_row) in rows.zip(narrow.chunks_exact_mut(new_width * CHANNELS)) {
+        let row = row.as_chunks::<CHANNELS>().0;
+        let new_row = new_row.as_chunks_mut::<CHANNELS>().0;
+        for (new_pixel, (first, weights)) in new_row.iter_mut().zip(columns.iter()) {
+            let mut sums = [HALF; CHANNELS];
+            for (weight, pixel) in weights.iter().zip(&row[first..first + weights.len()]) {
+                for (sum, byte) in sums.iter_mut().zip(pixel) {
+                    *sum += weight * i32::from(*byte);
+                }
+            }
+            *new_pixel = sums.map(to_byte);
         }
     }
     let mut result = Vec::with_capacity(new_height * new_width * CHANNELS);
-    for (first, weights) in weights(height, new_height) {
+    let mut sums = vec![0; new_width * CHANNELS];
+    for (first, weights) in Weights::new(height, new_height).iter() {
+        sums.fill(HALF);
         let rows = narrow.chunks_exact(new_width * CHANNELS).skip(first);
-        let rows: Vec<&[[u8; CHANNELS]]> = (rows.take(weights.len()))
-            .map(|row| row.as_chunks().0)
-            .collect();
-        for x in 0..new_width {
-            result.extend(mean(weights.iter().zip(rows.iter().map(|row| &row[x]))));
+        for (weight, row) in weights.iter().zip(rows) {
+            for (sum, byte) in sums.iter_mut().zip(row) {
+                *sum += weight * i32::from(*byte);
+            }
         }
+        result.extend(sums.iter().map(|sum| to_byte(*sum)));
     }
     result
 }
@@ -81,37 +95,61 @@ fn bilinear<const CHANNELS: usize>(pixels: &[u8], from: [usize; 2], to: [usize; 
 /// Bits behind the binary point of a weight.
 const PRECISION: u32 = 22;
 
-fn mean<'a, const CHANNELS: usize>(
-    terms: impl Iterator<Item = (&'a i32, &'a [u8; CHANNELS])>,
-) -> [u8; CHANNELS] {
-    let mut sums = [1 << (PRECISION - 1); CHANNELS];
-    for (weight, pixel) in terms {
-        for (sum, byte) in sums.iter_mut().zip(pixel) {
-            *sum += weight * i32::from(*byte);
-        }
-    }
-    sums.map(|sum| (sum >> PRECISION).clamp(0, 255) as u8)
+const HALF: i32 = 1 << (PRECISION - 1);
+
+fn to_byte(sum: i32) -> u8 {
+    (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-/// For every new pixel, the first old one that counts and the weights of it and those behind it.
-fn weights(from: usize, to: usize) -> Vec<(usize, Vec<i32>)> {
-    let scale = from as f64 / to as f64;
-    let support = scale.max(1.0);
-    let weigh = |index: usize| {
-        let centre = (index as f64 + 0.5) * scale;
-        // Casting cuts off below zero.
-        let first = (centre - support + 0.5) as usize;
-        let last = ((centre + support + 0.5) as usize).min(from);
-        let distance = |at: usize| ((at as f64 - centre + 0.5) / support).abs();
-        let raw: Vec<f64> = (first..last)
-            .map(|at| (1.0 - distance(at)).max(0.0))
-            .collect();
-        let sum: f64 = raw.iter().sum();
-        let unit = f64::from(1 << PRECISION);
-        let rounded = raw.iter().map(|w| (w / sum * unit + 0.5) as i32);
-        (first, rounded.collect())
-    };
-    (0..to).map(weigh).collect()
+/// How much old pixels count for new ones, along one axis.
+struct Weights {
+    /// For every new pixel, the first old one that counts.
+    firsts: Vec<usize>,
+    /// As many for every new pixel: for the first old one and those behind it.
+    weights: Vec<i32>,
+}
+
+impl Weights {
+    fn new(from: usize, to: usize) -> Self {
+        let scale = from as f64 / to as f64;
+        let support = scale.max(1.0);
+        let range = |index: usize| {
+            let centre = (index as f64 + 0.5) * scale;
+            // Casting cuts off below zero.
+            let first = (centre - support + 0.5) as usize;
+            let last = ((centre + support + 0.5) as usize).min(from);
+            (centre, first, last)
+        };
+        let counts = (0..to).map(range).map(|(_, first, last)| last - first);
+        let count = counts.max().unwrap_or(0);
+        let mut firsts = Vec::with_capacity(to);
+        let mut weights = vec![0; to * count];
+        let mut raw = vec![0.0; count];
+        for (index, weights) in weights.chunks_exact_mut(count).enumerate() {
+            let (centre, first, last) = range(index);
+            let distance = |at: usize| ((at as f64 - centre + 0.5) / support).abs();
+            for at in first..last {
+                raw[at - first] = (1.0 - distance(at)).max(0.0);
+            }
+            let raw = &raw[..last - first];
+            let sum: f64 = raw.iter().sum();
+            let unit = f64::from(1 << PRECISION);
+            // Where fewer count, zeros fill up, before them so that none is behind the last pixel.
+            let start = first.min(from - count);
+            for (weight, w) in weights[first - start..].iter_mut().zip(raw) {
+                *weight = (w / sum * unit + 0.5) as i32;
+            }
+            firsts.push(start);
+        }
+        Self { firsts, weights }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, &[i32])> {
+        let weights = self
+            .weights
+            .chunks_exact(self.weights.len() / self.firsts.len());
+        self.firsts.iter().copied().zip(weights)
+    }
 }
 
 #[cfg(test)]

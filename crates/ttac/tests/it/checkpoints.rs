@@ -377,7 +377,7 @@ fn unknown_architectures_get_the_nearest_name() {
     let field = folder.message(tiny().with_field("with", "4"));
     assert_eq!(
         field,
-        "invalid architecture: no field `with`; the fields are `depth`, `num_classes`, `width`"
+        "invalid architecture: no field `with`; the fields are `depth`, `num_classes`, `projection`, `width`"
     );
 }
 

@@ -280,10 +280,15 @@ fn sets_open_by_name() {
         by_name("cifar10-c", Split::Train, &snow),
         "invalid split: `cifar10-c` has no training images"
     );
+    let data = open("shapes10", root, Split::Test, &snow).unwrap();
     assert_eq!(
-        by_name("cifar100", Split::Test, &snow),
-        "invalid corruption: `cifar100` has no files of `snow`; `cifar100-c` has"
+        data.corruption().unwrap(),
+        "snow 5, made on the fly with seed 0"
     );
+    let six = options.clone().with_corruption("snow", 6);
+    assert!(by_name("shapes10", Split::Test, &six).contains("severity"));
+    let frost = options.clone().with_corruption("frost", 5);
+    assert!(by_name("shapes10", Split::Test, &frost).contains("needs its photographs"));
     for name in [
         "cifar10",
         "cifar100",

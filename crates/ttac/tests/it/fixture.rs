@@ -25,7 +25,11 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn open(name: &str) -> Self {
-        let path = path("parity").join(name).join("data.safetensors");
+        Self::open_in("parity", name)
+    }
+
+    pub fn open_in(folder: &str, name: &str) -> Self {
+        let path = path(folder).join(name).join("data.safetensors");
         let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
@@ -58,6 +62,18 @@ impl Fixture {
             shape,
         );
         Tensor::from_data(data, device)
+    }
+
+    /// A stored tensor.
+    pub fn stored(&self, key: &str) -> TensorData {
+        let found = self.expected.get(key);
+        let (shape, values) = found.unwrap_or_else(|| panic!("{} has no `{key}`", self.name));
+        TensorData::new(values.clone(), shape.clone())
+    }
+
+    pub fn numbers(&self, key: &str) -> Vec<f64> {
+        let values: Vec<f32> = self.stored(key).try_to_vec().unwrap();
+        values.into_iter().map(f64::from).collect()
     }
 
     pub fn keys(&self, prefix: &str) -> Vec<String> {

@@ -34,5 +34,20 @@ mod shapes10;
 /// Streams: every sample once, proportions as asked, the same plan for the same seed.
 mod streams;
 
+/// Augmentations: the same bits for the same draw, Pillow's arithmetic.
+mod augment;
+
+/// Training: the same bits with and without interruption, and every way a run can go wrong.
+mod train;
+
+/// Losses and joint training against PyTorch.
+mod objectives;
+
+/// Every method's first ten batches against PyTorch.
+mod method_parity;
+
+/// What every method promises: no look ahead, a way back, the same bits.
+mod methods;
+
 /// Real weights on real images, where both are at hand.
 mod real;

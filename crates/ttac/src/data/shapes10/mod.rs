@@ -87,6 +87,12 @@ impl Dataset for Shapes10 {
         SHAPES10_CLASSES.map(str::to_owned).to_vec()
     }
 
+    fn labels(&self) -> Result<Vec<usize>> {
+        Ok((0..self.count as SampleId)
+            .map(|id| self.label(id))
+            .collect())
+    }
+
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
         let mut pixels = vec![0; ids.len() * BYTES];
         let mut labels = vec![0; ids.len()];

@@ -1,0 +1,475 @@
+//! `ttac adapt`
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::bail;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use ttac::archive::{self, Arrays, Kind};
+use ttac::backbone::{Backbone, load_tensors};
+use ttac::checkpoint::{Checkpoint, fingerprint};
+use ttac::data::{Dataset, OpenOptions};
+use ttac::method::{Learned, Method, MethodConfig};
+use ttac::protocol::{
+    AnchorCard, Card, Guard, Passes, Prediction, Protocol, QueueConfig, Recorder, RunRecord,
+    Runner, Selection, Sink, StepRecord, Stream,
+};
+use ttac::stats::SourceStatistics;
+use ttac::stream::{Choose, Domain, Domains, StreamConfig, StreamPlan};
+use ttac::{Error, write_atomically};
+
+use super::{check_classes, frost_textures, open, print, program};
+use crate::args::{Adapt, Options};
+use crate::progress::{Progress, Unit, say};
+use crate::{device, interrupt};
+
+/// Passes over the set where nobody says how many.
+const DEFAULT_PASSES: usize = 10;
+
+pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
+    let device = device::parse(&options.device)?;
+    let checkpoint = Checkpoint::load(&args.model, &device)?;
+    let header = &checkpoint.header;
+    let protocol = protocol(args);
+    let config = method_config(args, &protocol)?;
+    let digest = fingerprint(&header.architecture, &checkpoint.network);
+    let anchors = match &args.anchors {
+        Some(path) => {
+            let statistics = SourceStatistics::load(path)?;
+            statistics.check_backbone(&digest)?;
+            Some(statistics)
+        }
+        None => None,
+    };
+    check_family(args, &config, &protocol)?;
+    let mut method = config.init(checkpoint.network.clone(), anchors.as_ref())?;
+    let (stream_config, domains) = domains(args, header.input.height)?;
+    for data in &domains {
+        check_classes(&args.model, header, data.as_ref())?;
+    }
+    let plan = plan(&stream_config, &domains)?;
+    let stream = Stream {
+        plan: &plan,
+        domains: &domains,
+        input: &header.input,
+        device: &device,
+    };
+    let card = Card {
+        method: method.name().to_owned(),
+        preset: args.preset,
+        family: Card::family(&config, &protocol),
+        constants: config.clone(),
+        protocol: protocol.clone(),
+        architecture: header.architecture.name(),
+        model: digest,
+        source_objective: header.objective,
+        anchors: anchors
+            .as_ref()
+            .filter(|_| config.needs_anchors())
+            .map(AnchorCard::from),
+        stream: stream_config,
+        corruptions: domains.iter().map(|data| data.corruption()).collect(),
+        plan: plan.digest(),
+        oracle: matches!(
+            protocol.passes,
+            Passes::Many {
+                selection: Selection::OracleBest,
+                ..
+            }
+        ),
+        skipped: domains.iter().map(|data| data.skipped()).sum(),
+        program: program(),
+    };
+    if let Some(queue) = protocol.queue {
+        let image = header.input.height * header.input.width * 3;
+        let bytes = (queue.capacity * (image + 4 * header.classes.len())) as u64;
+        let size = indicatif::HumanBytes(bytes);
+        say(&format!(
+            "a queue of {} samples takes {size} of memory",
+            queue.capacity
+        ));
+    }
+
+    let mut follower = Follower::new(
+        args,
+        &card,
+        plan.samples(),
+        checkpoint.network.num_classes(),
+    );
+    let mut runner = Runner::new(&protocol, &stream)?;
+    if args.resume {
+        let path = args.checkpoint.as_ref().expect("clap asks for it");
+        let recorder = restore(path, &card, method.as_mut())?;
+        runner = runner.skip_to(recorder.batches())?;
+        follower.start_from(recorder);
+    }
+    interrupt::listen();
+    runner.run(method.as_mut(), &mut follower)?;
+    let stopped = follower.stopped;
+    let (recorder, predictions) = follower.into_parts();
+    if stopped {
+        let hint = match &args.checkpoint {
+            Some(path) => {
+                save(path, &card, method.as_ref(), &recorder)?;
+                "the same command with `--resume` continues"
+            }
+            None => "with `--checkpoint FILE` it could be continued",
+        };
+        bail!(
+            "stopped after {} of {} samples; {hint}",
+            recorder.samples(),
+            plan.samples()
+        );
+    }
+    if let Some(path) = &args.predictions {
+        write_atomically(path, predictions.as_bytes())?;
+    }
+    if let Some(path) = &args.save_model {
+        let adapted = Checkpoint {
+            header: header.clone(),
+            network: load_tensors(checkpoint.network.clone(), &method.weights()),
+        };
+        adapted.save(path)?;
+    }
+    let record = recorder.finish(card);
+    if let Some(path) = &args.out {
+        write_atomically(
+            path,
+            format!("{}\n", serde_json::to_string(&record)?).as_bytes(),
+        )?;
+    }
+    let mut result = serde_json::to_value(&record)?;
+    let seconds = record.learning_seconds + record.predicting_seconds;
+    result["seconds"] = json!(seconds);
+    print(options.json, &result, &summary(&record, seconds))
+}
+
+fn protocol(args: &Adapt) -> Protocol {
+    let many = args.protocol.ends_with('m');
+    let queue = QueueConfig {
+        capacity: args.queue,
+        epochs: args.epochs.unwrap_or(QueueConfig::default().epochs),
+    };
+    Protocol {
+        passes: if many {
+            Passes::Many {
+                epochs: args.epochs.unwrap_or(DEFAULT_PASSES),
+                selection: if args.oracle {
+                    Selection::OracleBest
+                } else {
+                    Selection::Last
+                },
+            }
+        } else {
+            Passes::One
+        },
+        queue: (!many && !args.no_queue).then_some(queue),
+        minibatch: args.minibatch,
+        prediction: if args.predict_first {
+            Prediction::PredictFirst
+        } else {
+            Prediction::AdaptFirst
+        },
+        reset: args.reset,
+        guard: Guard {
+            action: args.guard,
+            ..Guard::default()
+        },
+        arrival_rate: args.speed,
+        seed: args.seed,
+    }
+}
+
+fn method_config(args: &Adapt, protocol: &Protocol) -> anyhow::Result<MethodConfig> {
+    let mut config = MethodConfig::by_name(&args.method, args.preset, protocol.setting())?;
+    for assignment in &args.set {
+        let Some((field, value)) = assignment.split_once('=') else {
+            bail!("`--set {assignment}`: expected FIELD=VALUE");
+        };
+        config = config.with_field(field, value)?;
+    }
+    Ok(config)
+}
+
+/// The letters have to be those of the method.
+fn check_family(args: &Adapt, config: &MethodConfig, protocol: &Protocol) -> anyhow::Result<()> {
+    let family = Card::family(config, protocol).to_lowercase();
+    if family == args.protocol {
+        return Ok(());
+    }
+    let problem = if family.starts_with('y') {
+        format!(
+            "`{}` learns with a self-supervised branch, which is a Y protocol",
+            args.method
+        )
+    } else {
+        format!(
+            "`{}` has no self-supervised branch, which is an N protocol",
+            args.method
+        )
+    };
+    Err(Error::Invalid {
+        what: "protocol",
+        problem: format!("{problem}: give `--protocol {family}`"),
+    }
+    .into())
+}
+
+fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
+    let corruptions: Vec<Option<&str>> = match &args.corruption {
+        None => vec![None],
+        Some(list) => list.split(',').map(|name| Some(name.trim())).collect(),
+    };
+    let mut opened = Vec::new();
+    let mut names = Vec::new();
+    for corruption in corruptions {
+        let asked = OpenOptions {
+            corruption: corruption.map(str::to_owned),
+            severity: args.severity,
+            skip_bad: args.skip_bad,
+            corruption_seed: args.corruption_seed,
+            frost_textures: frost_textures(args.frost_textures.as_ref()),
+            ..OpenOptions::new(size)
+        };
+        opened.push(open(&args.source, &asked)?);
+        names.push(match (corruption, args.severity) {
+            (Some(name), Some(severity)) => Domain::corrupted(&args.source.data, name, severity),
+            _ => Domain::clean(&args.source.data),
+        });
+    }
+    let domains = if names.len() == 1 {
+        Domains::One {
+            domain: names.remove(0),
+        }
+    } else {
+        Domains::Sequence { domains: names }
+    };
+    let mut config = StreamConfig::new(domains)
+        .with_order(args.order.clone())
+        .with_batch_size(args.batch_size.get())
+        .with_seed(args.seed);
+    if let Some(count) = args.subset {
+        config = config.with_subset(count.get(), Choose::First);
+    }
+    Ok((config, opened))
+}
+
+fn plan(config: &StreamConfig, domains: &[Box<dyn Dataset>]) -> ttac::Result<StreamPlan> {
+    let labels: Vec<Vec<usize>> = domains
+        .iter()
+        .map(|data| data.labels())
+        .collect::<ttac::Result<_>>()?;
+    let lists: Vec<&[usize]> = labels.iter().map(Vec::as_slice).collect();
+    config.plan(&lists, domains[0].classes().len())
+}
+
+fn summary(record: &RunRecord, seconds: f64) -> String {
+    let card = &record.card;
+    let queue = match card.protocol.queue {
+        Some(queue) => format!("queue {} x {} epochs", queue.capacity, queue.epochs),
+        None => match card.protocol.passes {
+            Passes::One => "no queue".to_owned(),
+            Passes::Many { epochs, .. } => format!("{epochs} passes"),
+        },
+    };
+    let order = match card.protocol.prediction {
+        Prediction::AdaptFirst => "adapt-first",
+        Prediction::PredictFirst => "predict-first",
+    };
+    let mut text = format!(
+        "error {:.2} % ({} of {} wrong), {} {}, {queue}, {order}, {} updates, {seconds:.1} s, {:.0} images/s",
+        record.error_percent,
+        record.wrong,
+        record.samples,
+        card.method,
+        card.family,
+        record.updates,
+        record.samples as f64 / seconds
+    );
+    if card.oracle {
+        text += "\nchosen by test labels: an oracle, not a result";
+    }
+    for warning in record.warnings.iter().take(5) {
+        let _ = write!(text, "\nwarning: {warning}");
+    }
+    if record.warnings.len() > 5 {
+        let _ = write!(text, "\nand {} more warnings", record.warnings.len() - 5);
+    }
+    text
+}
+
+// ----------------------------------------------------------------------------------------- state
+
+/// What is saved beside the method.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    card: Card,
+    /// As text: JSON within JSON keeps the floats' digits.
+    recorder: String,
+}
+
+fn save(path: &Path, card: &Card, method: &dyn Method, recorder: &Recorder) -> ttac::Result<()> {
+    let mut arrays = Arrays::default();
+    method.save(&mut arrays)?;
+    let saved = Saved {
+        card: card.clone(),
+        recorder: serde_json::to_string(recorder).expect("a recorder is plain JSON"),
+    };
+    archive::save(path, Kind::Method, &saved, &arrays)
+}
+
+fn restore(path: &Path, card: &Card, method: &mut dyn Method) -> anyhow::Result<Recorder> {
+    let (saved, mut arrays): (Saved, _) = archive::load(path, Kind::Method)?;
+    if saved.card != *card {
+        return Err(Error::Mismatch {
+            what: format!("run saved in `{}`", path.display()),
+            expected: serde_json::to_string(&saved.card)?,
+            found: serde_json::to_string(card)?,
+        }
+        .into());
+    }
+    method.load(&mut arrays)?;
+    Ok(serde_json::from_str(&saved.recorder)?)
+}
+
+// --------------------------------------------------------------------------------------- progress
+
+/// The live line, the log, predictions and saved states.
+struct Follower<'a> {
+    args: &'a Adapt,
+    card: &'a Card,
+    progress: Progress,
+    recorder: Recorder,
+    log: String,
+    predictions: String,
+    stopped: bool,
+}
+
+impl<'a> Follower<'a> {
+    fn new(args: &'a Adapt, card: &'a Card, samples: usize, classes: usize) -> Self {
+        Self {
+            args,
+            card,
+            progress: Progress::new("adapt", samples as u64, Unit::Images),
+            recorder: Recorder::new(classes),
+            log: String::new(),
+            predictions: "domain,id,predicted,confidence\n".to_owned(),
+            stopped: false,
+        }
+    }
+
+    /// Takes up what an interrupted run had written.
+    fn start_from(&mut self, recorder: Recorder) {
+        self.progress.advance(recorder.samples() as u64);
+        let lines = |path: &Option<std::path::PathBuf>, count: usize| -> Option<String> {
+            let old = std::fs::read_to_string(path.as_ref()?).ok()?;
+            Some(
+                old.lines()
+                    .take(count)
+                    .flat_map(|line| [line, "\n"])
+                    .collect(),
+            )
+        };
+        if let Some(log) = lines(&self.args.log, recorder.batches()) {
+            self.log = log;
+        }
+        if let Some(predictions) = lines(&self.args.predictions, recorder.samples() + 1) {
+            self.predictions = predictions;
+        }
+        self.recorder = recorder;
+    }
+
+    fn into_parts(self) -> (Recorder, String) {
+        (self.recorder, self.predictions)
+    }
+}
+
+/// The loss terms in a row.
+fn losses(learned: &Learned) -> String {
+    let mut text = String::new();
+    for (name, value) in &learned.losses {
+        let _ = write!(text, ", {name} {value:.3}");
+    }
+    text
+}
+
+impl Sink for Follower<'_> {
+    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
+        let _ = self.recorder.step(record)?;
+        for ((arrival, class), confidence) in record
+            .arrivals
+            .iter()
+            .zip(&record.predicted)
+            .zip(&record.confidence)
+        {
+            let (domain, id) = (arrival.domain, arrival.id);
+            let _ = writeln!(self.predictions, "{domain},{id},{class},{confidence:.6}");
+        }
+        let learned = &record.learned;
+        let accepted = if learned.considered > 0 {
+            format!(
+                ", accepted {:.0} %",
+                100.0 * learned.accepted as f64 / learned.considered as f64
+            )
+        } else {
+            String::new()
+        };
+        let losses = losses(learned);
+        self.progress.note(format!(
+            "error {:.2} %{accepted}{losses}",
+            self.recorder.error_percent()
+        ));
+        self.progress.advance(record.labels.len() as u64);
+        if let Some(path) = &self.args.log {
+            let line = json!({
+                "batch": record.batch,
+                "visit": record.visit,
+                "samples": record.labels.len(),
+                "wrong": record.wrong(),
+                "cumulative_error_percent": self.recorder.error_percent(),
+                "updates": learned.updates,
+                "accepted": learned.accepted,
+                "considered": learned.considered,
+                "losses": learned.losses.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+                "late": record.late,
+                "learning_seconds": record.learning_seconds,
+                "predicting_seconds": record.predicting_seconds,
+                "warnings": record.warnings,
+            });
+            let _ = writeln!(self.log, "{line}");
+            write_atomically(path, self.log.as_bytes())?;
+        }
+        if interrupt::asked() {
+            self.stopped = true;
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn save(&mut self, method: &dyn Method) -> ttac::Result<()> {
+        let Some(path) = &self.args.checkpoint else {
+            return Ok(());
+        };
+        if !self
+            .recorder
+            .batches()
+            .is_multiple_of(self.args.checkpoint_every.get())
+        {
+            return Ok(());
+        }
+        // What the state counts on is written first.
+        if let Some(predictions) = &self.args.predictions {
+            write_atomically(predictions, self.predictions.as_bytes())?;
+        }
+        save(path, self.card, method, &self.recorder)
+    }
+
+    fn epoch(&mut self, epoch: usize, learned: &Learned, error_percent: Option<f64>) {
+        let error = error_percent.map_or(String::new(), |error| format!(", error {error:.2} %"));
+        let losses = losses(learned);
+        self.progress.line(&format!("epoch {epoch}{losses}{error}"));
+    }
+}

@@ -1,0 +1,25 @@
+//! Ctrl-C as a question: something long finishes its step, saves, and stops.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// From now on the first Ctrl-C (or SIGTERM) is noted; the second one kills.
+pub fn listen() {
+    static LISTENING: OnceLock<()> = OnceLock::new();
+    LISTENING.get_or_init(|| {
+        // Without a handler the process dies at once, which costs no more than the unsaved steps.
+        let _ = ctrlc::set_handler(|| {
+            if ASKED.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+            crate::progress::say("stopping after this step; press Ctrl-C again to stop at once");
+        });
+    });
+}
+
+/// Whether somebody asked to stop.
+pub fn asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}

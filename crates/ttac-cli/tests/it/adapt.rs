@@ -1,0 +1,137 @@
+//! Training, anchors and adaptation as a user types them, on embedded images.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::World;
+
+const TRAIN: &str = "train --data shapes10 --subset 400 --arch resnet20-cifar --set depth=8 \
+                     --set width=4 --held-out 40 --batch-size 40 --epochs 2";
+
+/// A world with a model and its anchors.
+fn adapted() -> World {
+    let world = World::new();
+    world.stdout(&format!("{TRAIN} --out run"));
+    world.stdout(
+        "anchors --model run/model.safetensors --data shapes10 --subset 400 --labels true --out a",
+    );
+    world
+}
+
+const ADAPT: &str = "adapt --model run/model.safetensors --anchors a --data shapes10 --subset 200 \
+                     --corruption snow --severity 5 --batch-size 40 --minibatch 40 --queue 80";
+
+#[test]
+fn a_training_run_that_is_killed_and_resumed_ends_with_the_same_weights() {
+    let world = World::new();
+    let whole = world.json(&format!("{TRAIN} --out whole --json"));
+    let log = std::fs::read_to_string(world.path("whole/log.jsonl")).unwrap();
+    assert_eq!(log.lines().count(), 2);
+    let state = world.path("part/training.safetensors");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ttac"))
+        .args(format!("{TRAIN} --save-every 1 --out part").split_whitespace())
+        .current_dir(world.path("."))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // SIGKILL as soon as there is something to continue from.
+    while !state.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        world
+            .error(&format!("{TRAIN} --out part"))
+            .contains("--resume")
+    );
+    let resumed = world.json(&format!(
+        "{TRAIN} --save-every 1 --out part --resume --json"
+    ));
+    assert_eq!(resumed["fingerprint"], whole["fingerprint"]);
+    assert_eq!(
+        resumed["last_epoch"]["held_out_error_percent"],
+        whole["last_epoch"]["held_out_error_percent"]
+    );
+    let other = world.error(&format!("{TRAIN} --seed 3 --out part --resume"));
+    assert!(other.contains("configuration of the run"), "{other}");
+}
+
+#[test]
+fn anchors_belong_to_one_model() {
+    let world = adapted();
+    let info =
+        world.json("anchors --model run/model.safetensors --data shapes10 --estimate --json");
+    assert!(info["file_bytes"].as_u64().unwrap() > 1000);
+    world.stdout(&format!("{TRAIN} --seed 1 --out other"));
+    let error = world.error(&ADAPT.replace("run/model", "other/model"));
+    assert!(
+        error.contains("anchors do not belong to this model"),
+        "{error}"
+    );
+    let error = world.error(&ADAPT.replace("--anchors a ", ""));
+    assert!(error.contains("`ttac anchors`"), "{error}");
+    let mut bytes = std::fs::read(world.path("a")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(world.path("a"), bytes).unwrap();
+    let error = world.error(ADAPT);
+    assert!(error.contains("digest"), "{error}");
+}
+
+#[test]
+fn an_adaptation_that_is_stopped_and_resumed_is_the_same() {
+    let world = adapted();
+    let whole = world.json(&format!("{ADAPT} --predictions p --json"));
+    assert_eq!(whole["samples"], 200);
+    assert_eq!(whole["card"]["family"], "N-O");
+    assert_eq!(whole["card"]["protocol"]["queue"]["capacity"], 80);
+    let lines = std::fs::read_to_string(world.path("p")).unwrap();
+    assert_eq!(lines.lines().count(), 201);
+    // Saved after every second batch; the last state is that after the fourth of five.
+    let saving = format!("{ADAPT} --predictions q --checkpoint state --checkpoint-every 2");
+    world.stdout(&saving);
+    let resumed = world.json(&format!("{saving} --resume --json"));
+    assert_eq!(resumed["predictions"], whole["predictions"]);
+    assert_eq!(resumed["error_percent"], whole["error_percent"]);
+    assert_eq!(std::fs::read_to_string(world.path("q")).unwrap(), lines);
+    let other = format!("{saving} --resume --seed 9");
+    assert!(world.error(&other).contains("run saved in `state`"));
+}
+
+#[test]
+fn adapted_weights_are_a_checkpoint() {
+    let world = adapted();
+    world.stdout(&format!(
+        "{ADAPT} --save-model adapted.safetensors --out record.json --log log"
+    ));
+    let info = world.stdout("info adapted.safetensors");
+    assert!(info.contains("resnet-cifar"), "{info}");
+    let record = std::fs::read_to_string(world.path("record.json")).unwrap();
+    let record: ttac::protocol::RunRecord = serde_json::from_str(&record).unwrap();
+    assert_eq!(record.samples, 200);
+    assert_eq!(record.curve.len(), 5);
+    let log = std::fs::read_to_string(world.path("log")).unwrap();
+    assert_eq!(log.lines().count(), 5);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let world = adapted();
+    for (change, expected) in [
+        ("--method tnet", "did you mean `tent`?"),
+        ("--method ttt-r --protocol y-o", "rotation head"),
+        ("--protocol y-o", "is an N protocol"),
+        ("--set lerning_rate=1", "did you mean `learning_rate`?"),
+        ("--set filter.posterior_threshold=2", "posterior_threshold"),
+        ("--batch-size 100", "smaller than a batch of 100"),
+    ] {
+        let command = if change.starts_with("--batch") {
+            ADAPT.replace("--batch-size 40", change)
+        } else {
+            format!("{ADAPT} {change}")
+        };
+        let error = world.error(&command);
+        assert!(error.contains(expected), "{change}: {error}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Results: what a run was worth, with its card.
+
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Card, Sink, StepRecord};
+use crate::Result;
+
+/// Version of a record.
+pub const RECORD_FORMAT: u32 = 1;
+
+/// The result of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRecord {
+    /// Version, [`RECORD_FORMAT`].
+    pub format: u32,
+    /// Wrong predictions over all samples, in percent.
+    pub error_percent: f64,
+    /// Wrong predictions.
+    pub wrong: usize,
+    /// Samples.
+    pub samples: usize,
+    /// Error of each class, in percent; none for a class without samples.
+    pub class_error_percent: Vec<Option<f64>>,
+    /// True class by row, predicted class by column.
+    pub confusion: Vec<Vec<usize>>,
+    /// Error of each visit to a domain, in percent.
+    pub visit_error_percent: Vec<f64>,
+    /// What happened batch by batch.
+    pub curve: Vec<CurvePoint>,
+    /// Optimiser steps.
+    pub updates: usize,
+    /// Samples that arrived while the method was busy.
+    pub late: usize,
+    /// Time for learning, in seconds.
+    pub learning_seconds: f64,
+    /// Time for predicting, in seconds; part of the learning where one pass does both.
+    pub predicting_seconds: f64,
+    /// BLAKE3 of all predictions in their order.
+    pub predictions: String,
+    /// What somebody should know.
+    pub warnings: Vec<String>,
+    /// What it was made with.
+    pub card: Card,
+}
+
+/// One batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurvePoint {
+    /// Samples so far.
+    pub samples: usize,
+    /// Error over all samples so far, in percent.
+    pub cumulative_error_percent: f64,
+    /// Share of accepted pseudo-labels, if there were any to accept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_share: Option<f64>,
+    /// Losses by name.
+    pub losses: Vec<(String, f64)>,
+}
+
+/// A [`Sink`] that makes a record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recorder {
+    classes: usize,
+    confusion: Vec<Vec<usize>>,
+    visits: Vec<(usize, usize)>,
+    curve: Vec<CurvePoint>,
+    updates: usize,
+    late: usize,
+    learning_seconds: f64,
+    predicting_seconds: f64,
+    predictions: Vec<u16>,
+    warnings: Vec<String>,
+}
+
+impl Recorder {
+    /// For a number of classes.
+    pub fn new(classes: usize) -> Self {
+        Self {
+            classes,
+            confusion: vec![vec![0; classes]; classes],
+            visits: Vec::new(),
+            curve: Vec::new(),
+            updates: 0,
+            late: 0,
+            learning_seconds: 0.0,
+            predicting_seconds: 0.0,
+            predictions: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Samples so far.
+    pub fn samples(&self) -> usize {
+        self.confusion.iter().flatten().sum()
+    }
+
+    /// Batches so far.
+    pub fn batches(&self) -> usize {
+        self.curve.len()
+    }
+
+    /// Wrong predictions so far.
+    pub fn wrong(&self) -> usize {
+        let right: usize = (0..self.classes)
+            .map(|class| self.confusion[class][class])
+            .sum();
+        self.samples() - right
+    }
+
+    /// Error over all samples so far, in percent.
+    pub fn error_percent(&self) -> f64 {
+        percent(self.wrong(), self.samples())
+    }
+
+    /// The record.
+    pub fn finish(self, card: Card) -> RunRecord {
+        let class_error = |class: usize| {
+            let row = &self.confusion[class];
+            let samples: usize = row.iter().sum();
+            (samples > 0).then(|| percent(samples - row[class], samples))
+        };
+        let mut hasher = blake3::Hasher::new();
+        for class in &self.predictions {
+            hasher.update(&class.to_le_bytes());
+        }
+        RunRecord {
+            format: RECORD_FORMAT,
+            error_percent: self.error_percent(),
+            wrong: self.wrong(),
+            samples: self.samples(),
+            class_error_percent: (0..self.classes).map(class_error).collect(),
+            visit_error_percent: self.visits.iter().map(|&(w, n)| percent(w, n)).collect(),
+            updates: self.updates,
+            late: self.late,
+            learning_seconds: self.learning_seconds,
+            predicting_seconds: self.predicting_seconds,
+            predictions: hasher.finalize().to_hex().to_string(),
+            confusion: self.confusion,
+            curve: self.curve,
+            warnings: self.warnings,
+            card,
+        }
+    }
+}
+
+fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+impl Sink for Recorder {
+    fn step(&mut self, record: &StepRecord) -> Result<ControlFlow<()>> {
+        for (&label, &predicted) in record.labels.iter().zip(&record.predicted) {
+            self.confusion[label][predicted] += 1;
+            self.predictions.push(predicted as u16);
+        }
+        self.visits
+            .resize(self.visits.len().max(record.visit + 1), (0, 0));
+        let visit = &mut self.visits[record.visit];
+        visit.0 += record.wrong();
+        visit.1 += record.labels.len();
+        let learned = &record.learned;
+        self.updates += learned.updates;
+        self.late += if record.late { record.labels.len() } else { 0 };
+        self.learning_seconds += record.learning_seconds;
+        self.predicting_seconds += record.predicting_seconds;
+        self.warnings.extend(record.warnings.iter().cloned());
+        self.curve.push(CurvePoint {
+            samples: self.samples(),
+            cumulative_error_percent: self.error_percent(),
+            accepted_share: (learned.considered > 0)
+                .then(|| learned.accepted as f64 / learned.considered as f64),
+            losses: learned
+                .losses
+                .iter()
+                .map(|&(name, value)| (name.to_owned(), value))
+                .collect(),
+        });
+        Ok(ControlFlow::Continue(()))
+    }
+}

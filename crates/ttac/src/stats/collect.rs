@@ -1,0 +1,259 @@
+//! One pass over the source: from images to [`SourceStatistics`].
+
+use burn::tensor::{Device, Tensor};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::source::{Alignment, Origin, SourceLabels, SourceStatistics};
+use super::{Covariance, CovarianceKind, Moments};
+use crate::backbone::{Backbone, NormMode};
+use crate::checkpoint::{Augmentation, InputContract};
+use crate::data::{Dataset, Draw, SampleId, augment};
+use crate::{Error, Result};
+
+/// How source statistics are made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnchorConfig {
+    /// How images are varied.
+    pub transform: Augmentation,
+    /// Where classes come from.
+    pub labels: SourceLabels,
+    /// How much of the class covariances is kept.
+    pub class_covariance: CovarianceKind,
+    /// Keep only so many directions of a full class covariance, and the mean of the rest as a ridge.
+    pub rank: Option<usize>,
+    /// Samples in a batch whose moments are compared for feature alignment.
+    pub alignment_batch: usize,
+    /// Images in a forward pass; has no influence on the result.
+    pub batch_size: usize,
+    /// Seed of order and variation.
+    pub seed: u64,
+}
+
+impl Default for AnchorConfig {
+    /// As released but for the transform: none, which [`Augmentation::Unknown`] weights deserve.
+    fn default() -> Self {
+        Self {
+            transform: Augmentation::None,
+            labels: SourceLabels::Predicted,
+            class_covariance: CovarianceKind::Full,
+            rank: None,
+            alignment_batch: 1536,
+            batch_size: 250,
+            seed: 0,
+        }
+    }
+}
+
+/// Source statistics of a network on a data set, in one pass with running norm statistics.
+///
+/// `watch` is told the number of images after every forward pass.
+pub fn collect<B: Backbone>(
+    network: &B,
+    fingerprint: &str,
+    input: &InputContract,
+    data: &dyn Dataset,
+    config: &AnchorConfig,
+    device: &Device,
+    mut watch: impl FnMut(usize),
+) -> Result<SourceStatistics> {
+    let (classes, features) = (network.num_classes(), network.num_features());
+    let mut global = Moments::new(features, CovarianceKind::Full);
+    let mut by_class: Vec<Moments> = (0..classes)
+        .map(|_| Moments::new(features, config.class_covariance))
+        .collect();
+    let mut projection: Option<Moments> = None;
+    let mut alignment = Aligning::new(config.alignment_batch);
+    let mut projection_alignment = Aligning::new(config.alignment_batch);
+    // A data set that is sorted by class would give batches that are not alike.
+    let mut order: Vec<SampleId> = (0..data.len() as SampleId).collect();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(config.seed));
+    let draw = Draw {
+        seed: config.seed,
+        epoch: 0,
+        view: 0,
+    };
+    for ids in order.chunks(config.batch_size) {
+        let batch = data.batch(ids)?;
+        let images = augment(&batch.samples, config.transform, draw);
+        let images = input.normalise(&images, device)?;
+        let found = network.features(images, NormMode::Running);
+        let rows = finite_rows(&found, ids)?;
+        let labels = match config.labels {
+            SourceLabels::True => batch.labels,
+            SourceLabels::Predicted => classes_of(&network.logits(found.clone())),
+        };
+        global.update(&rows);
+        for (class, moments) in by_class.iter_mut().enumerate() {
+            let members = rows.chunks_exact(features).zip(&labels);
+            let members = members.filter(|(_, label)| **label == class);
+            let members: Vec<f32> = members.flat_map(|(row, _)| row).copied().collect();
+            moments.update(&members);
+        }
+        alignment.add(&rows, features);
+        if let Some(outputs) = network.projection(found) {
+            let size = outputs.dims()[1];
+            let rows = finite_rows(&outputs, ids)?;
+            let moments =
+                projection.get_or_insert_with(|| Moments::new(size, CovarianceKind::Full));
+            moments.update(&rows);
+            projection_alignment.add(&rows, size);
+        }
+        watch(ids.len());
+    }
+    check_counts(&by_class, data, config.labels)?;
+    let reduce = |moments: &Moments| match config.rank {
+        None => moments.gaussian(),
+        Some(rank) => moments.gaussian()?.to_low_rank(rank),
+    };
+    Ok(SourceStatistics {
+        origin: Origin {
+            backbone: fingerprint.to_owned(),
+            data: data.name().to_owned(),
+            samples: data.len() as u64,
+            transform: config.transform,
+            labels: config.labels,
+            seed: config.seed,
+        },
+        global: global.gaussian()?,
+        classes: by_class.iter().map(reduce).collect::<Result<_>>()?,
+        counts: by_class.iter().map(Moments::count).collect(),
+        projection: projection.as_ref().map(Moments::gaussian).transpose()?,
+        alignment: alignment.finish(),
+        projection_alignment: projection_alignment.finish(),
+    })
+}
+
+/// The values, or which image has one that is not finite.
+fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
+    let [_, size] = features.dims();
+    let values: Vec<f32> = features.to_data().try_to_vec().expect("features are f32");
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(values),
+        Some(at) => Err(Error::Invalid {
+            what: "features",
+            problem: format!(
+                "image {} has a feature that is {}",
+                ids[at / size],
+                values[at]
+            ),
+        }),
+    }
+}
+
+/// The class with the largest score, row by row.
+fn classes_of(logits: &Tensor<2>) -> Vec<usize> {
+    let [_, classes] = logits.dims();
+    let scores: Vec<f32> = logits.to_data().try_to_vec().expect("scores are f32");
+    let best = |row: &[f32]| {
+        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        best.map_or(0, |(class, _)| class)
+    };
+    scores.chunks_exact(classes).map(best).collect()
+}
+
+fn check_counts(by_class: &[Moments], data: &dyn Dataset, labels: SourceLabels) -> Result<()> {
+    let names = data.classes();
+    let few = by_class.iter().enumerate().filter(|(_, m)| m.count() < 2);
+    let few: Vec<String> = few
+        .map(|(class, moments)| {
+            let name = names.get(class).map_or("", String::as_str);
+            format!("class {class} ({name}) has {}", moments.count())
+        })
+        .collect();
+    if few.is_empty() {
+        return Ok(());
+    }
+    let remedy = match labels {
+        SourceLabels::Predicted => "give more source images, or take classes from the labels",
+        SourceLabels::True => "give more source images",
+    };
+    Err(Error::Invalid {
+        what: "source classes",
+        problem: format!(
+            "{}: at least two samples are needed for statistics; {remedy}",
+            few.join(", ")
+        ),
+    })
+}
+
+/// The natural scales of feature alignment: the first batch is the reference, the others are
+/// compared with it and make the moments.
+struct Aligning {
+    batch: usize,
+    waiting: Vec<f32>,
+    reference: Option<(Vec<f64>, Vec<f64>)>,
+    rest: Option<Moments>,
+    covariance_distance: f64,
+    mean_distance: f64,
+    compared: usize,
+}
+
+impl Aligning {
+    fn new(batch: usize) -> Self {
+        Self {
+            batch,
+            waiting: Vec::new(),
+            reference: None,
+            rest: None,
+            covariance_distance: 0.0,
+            mean_distance: 0.0,
+            compared: 0,
+        }
+    }
+
+    fn add(&mut self, rows: &[f32], size: usize) {
+        self.waiting.extend_from_slice(rows);
+        let whole = self.batch * size;
+        while self.waiting.len() >= whole {
+            let rest = self.waiting.split_off(whole);
+            let batch = std::mem::replace(&mut self.waiting, rest);
+            self.compare(&batch, size);
+        }
+    }
+
+    fn compare(&mut self, batch: &[f32], size: usize) {
+        let mut moments = Moments::new(size, CovarianceKind::Full);
+        moments.update(batch);
+        let (mean, covariance) = (moments.mean(), unbiased(&moments));
+        let Some((reference_mean, reference_covariance)) = &self.reference else {
+            self.reference = Some((mean, covariance));
+            return;
+        };
+        let d = size as f64;
+        self.mean_distance += distance(&mean, reference_mean) / d;
+        self.covariance_distance += distance(&covariance, reference_covariance) / (4.0 * d * d);
+        self.compared += 1;
+        match &mut self.rest {
+            Some(rest) => rest.merge(&moments),
+            None => self.rest = Some(moments),
+        }
+    }
+
+    fn finish(self) -> Option<Alignment> {
+        let rest = self.rest?;
+        Some(Alignment {
+            mean: rest.mean(),
+            covariance: unbiased(&rest),
+            covariance_scale: self.covariance_distance / self.compared as f64,
+            mean_scale: self.mean_distance / self.compared as f64,
+            batch: self.batch,
+        })
+    }
+}
+
+fn unbiased(moments: &Moments) -> Vec<f64> {
+    let Covariance::Full(mut matrix) = moments.covariance() else {
+        unreachable!("alignment keeps full covariances")
+    };
+    let n = moments.count() as f64;
+    for value in &mut matrix {
+        *value *= n / (n - 1.0);
+    }
+    matrix
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}

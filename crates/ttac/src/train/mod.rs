@@ -1,0 +1,141 @@
+//! The source side: training a network before it meets the world.
+//!
+//! A [`Trainer`] minimises one of three objectives over a labelled data set:
+//!
+//! - `plain`: cross-entropy;
+//! - `simclr`: `0.9 * (CE(x1) + CE(x2)) + 0.1 * contrastive(x1, x2)` over two augmented views;
+//! - `rotation`: `CE(x) + CE_rotation(rotations of x)`, the second through the rotation head.
+//!
+//! Everything random (initial weights, order, augmentation, held-out images) is a function of the
+//! seed, the epoch and the sample, never of what ran before, so a [`Trainer`] that was stopped at any
+//! step and [resumed](Trainer::resume) ends with the same bits.
+
+mod loader;
+mod objective;
+mod schedule;
+mod state;
+mod trainer;
+
+use serde::{Deserialize, Serialize};
+
+pub use loader::Prepared;
+pub use objective::{Objectives, objective};
+pub use schedule::Schedule;
+pub use trainer::{Ended, EpochReport, StepReport, Trainer, Watch};
+
+use crate::checkpoint::{Augmentation, Objective};
+use crate::{Error, Result};
+
+/// All constants of a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// What is minimised.
+    pub objective: Objective,
+    /// Passes over the training images.
+    pub epochs: usize,
+    /// Images in a step; what is left at the end of an epoch waits for the next shuffle.
+    pub batch_size: usize,
+    /// The highest learning rate.
+    pub learning_rate: f64,
+    /// Epochs over which the learning rate rises to it from zero.
+    pub warm_up_epochs: f64,
+    /// How the learning rate falls.
+    pub schedule: Schedule,
+    /// Share of the old direction that SGD keeps.
+    pub momentum: f32,
+    /// Pull of all parameters towards zero.
+    pub weight_decay: f32,
+    /// Share of a label's weight that is spread over all classes.
+    pub label_smoothing: f32,
+    /// How images are varied. The contrastive views of `simclr` are always [`Augmentation::Simclr`].
+    pub augmentation: Augmentation,
+    /// Which turned images the rotation head sees.
+    pub rotations: Rotations,
+    /// How many training images are kept back to measure the error on.
+    pub held_out: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Which turned images the rotation head sees in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rotations {
+    /// All four of each image.
+    All,
+    /// One of each image, drawn at random: less than half the cost.
+    Random,
+}
+
+impl TrainConfig {
+    /// SGD with momentum 0.9, weight decay 5e-4 and a cosine from 0.1 over batches of 128; for
+    /// `simclr` batches of 256 and weight decay 1e-4 as published.
+    pub fn new(objective: Objective, epochs: usize) -> Self {
+        let joint = objective == Objective::Simclr;
+        Self {
+            objective,
+            epochs,
+            batch_size: if joint { 256 } else { 128 },
+            learning_rate: 0.1,
+            warm_up_epochs: 1.0,
+            schedule: Schedule::Cosine { floor: 1e-3 },
+            momentum: 0.9,
+            weight_decay: if joint { 1e-4 } else { 5e-4 },
+            label_smoothing: 0.0,
+            augmentation: if joint {
+                Augmentation::Simclr
+            } else {
+                Augmentation::PadCropFlip
+            },
+            rotations: Rotations::All,
+            held_out: 1000,
+            seed: 0,
+        }
+    }
+
+    /// Everything that is wrong with it.
+    pub fn validate(&self) -> Result<()> {
+        let mut problems = Vec::new();
+        let mut check = |holds: bool, problem: &str| {
+            if !holds {
+                problems.push(problem.to_owned());
+            }
+        };
+        check(self.epochs > 0, "`epochs` must be at least 1");
+        check(self.batch_size > 0, "`batch_size` must be at least 1");
+        let rate = self.learning_rate;
+        check(
+            rate.is_finite() && rate > 0.0,
+            "`learning_rate` must be positive",
+        );
+        check(
+            self.warm_up_epochs >= 0.0 && self.warm_up_epochs < self.epochs as f64,
+            "`warm_up_epochs` must be at least 0 and less than `epochs`",
+        );
+        let share = |x: f32| (0.0..1.0).contains(&x);
+        check(share(self.momentum), "`momentum` must be in 0..1");
+        check(share(self.weight_decay), "`weight_decay` must be in 0..1");
+        check(
+            share(self.label_smoothing),
+            "`label_smoothing` must be in 0..1",
+        );
+        let simclr =
+            (self.objective == Objective::Simclr) == (self.augmentation == Augmentation::Simclr);
+        check(
+            simclr,
+            "the objective `simclr` goes with the augmentation `simclr`, and no other does",
+        );
+        if self.augmentation == Augmentation::Unknown {
+            problems.push("`augmentation` must be known".to_owned());
+        }
+        problems.extend(self.schedule.problems(self.epochs));
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: "training configuration",
+            problem: problems.join("; "),
+        })
+    }
+}

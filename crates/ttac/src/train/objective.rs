@@ -1,0 +1,84 @@
+//! What a training step minimises.
+
+use burn::tensor::{Tensor, TensorData};
+
+use super::TrainConfig;
+use super::loader::Prepared;
+use crate::backbone::{Backbone, NormMode};
+use crate::checkpoint::Objective;
+use crate::loss::{LabelSmoothing, contrastive, cross_entropy, smoothed_cross_entropy};
+
+/// Weights of classification and of the contrastive loss in joint training, as published.
+const CLASSIFICATION_WEIGHT: f64 = 0.9;
+const CONTRASTIVE_WEIGHT: f64 = 0.1;
+
+/// A step's loss before its backward pass.
+#[derive(Clone, Debug)]
+pub struct Objectives {
+    /// What is minimised.
+    pub loss: Tensor<1>,
+    /// The self-supervised part, for the log.
+    pub auxiliary: Option<Tensor<1>>,
+    /// How many images were classified rightly, and of how many.
+    pub right: (usize, usize),
+}
+
+/// The objective of one prepared batch on a network in training.
+///
+/// # Panics
+/// If the network lacks the head that the objective needs; [`super::Trainer`] makes sure of it.
+pub fn objective<B: Backbone>(network: &B, prepared: Prepared, config: &TrainConfig) -> Objectives {
+    let Prepared {
+        images,
+        mut labels,
+        turned,
+    } = prepared;
+    let classify = |logits: Tensor<2>, labels: &[usize]| match config.label_smoothing {
+        0.0 => cross_entropy(logits, labels),
+        share => smoothed_cross_entropy(logits, labels, LabelSmoothing::AllClasses(share)),
+    };
+    let features = network.features(images, NormMode::BatchUpdating);
+    let logits = network.logits(features.clone());
+    match config.objective {
+        Objective::Plain => Objectives {
+            right: right(&logits, &labels),
+            loss: classify(logits, &labels),
+            auxiliary: None,
+        },
+        Objective::Simclr => {
+            labels.extend_from_within(..);
+            let projections = network.projection(features).expect("a projection head");
+            let contrast = contrastive(projections);
+            Objectives {
+                right: right(&logits, &labels),
+                // The mean over both views is half of CE(x1) + CE(x2).
+                loss: classify(logits, &labels) * (2.0 * CLASSIFICATION_WEIGHT)
+                    + contrast.clone() * CONTRASTIVE_WEIGHT,
+                auxiliary: Some(contrast),
+            }
+        }
+        Objective::Rotation => {
+            let (images, turns) = turned.expect("the loader turns images for this objective");
+            let turn_logits = network.rotation(images, NormMode::BatchUpdating);
+            let rotation = cross_entropy(turn_logits.expect("a rotation head"), &turns);
+            Objectives {
+                right: right(&logits, &labels),
+                loss: classify(logits, &labels) + rotation.clone(),
+                auxiliary: Some(rotation),
+            }
+        }
+    }
+}
+
+/// How many rows have their largest score at the label, and how many rows there are.
+pub(super) fn right(logits: &Tensor<2>, labels: &[usize]) -> (usize, usize) {
+    let [_, classes] = logits.dims();
+    let data: TensorData = logits.to_data();
+    let scores: Vec<f32> = data.try_to_vec().expect("scores are f32");
+    let rows = scores.chunks_exact(classes).zip(labels);
+    let is_right = |(row, &label): (&[f32], &usize)| {
+        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        best.is_some_and(|(class, _)| class == label)
+    };
+    (rows.filter(|&row| is_right(row)).count(), labels.len())
+}

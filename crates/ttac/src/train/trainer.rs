@@ -1,0 +1,402 @@
+//! The loop over steps and epochs.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::Serialize;
+
+use super::TrainConfig;
+use super::loader::{Division, Loader, Prepared};
+use super::objective::{objective, right};
+use super::state::{State, Tally};
+use crate::backbone::{
+    Adaptable, Architecture, Backbone, Network, NormMode, load_tensors, tensors,
+};
+use crate::checkpoint::{InputContract, Objective};
+use crate::data::{Dataset, SampleId, rotate};
+use crate::optim::{Optimiser, OptimiserConfig};
+use crate::{Error, Result};
+
+/// Batches that wait, prepared, for their step.
+const PREPARED_BATCHES: usize = 3;
+
+/// Images in a forward pass of the held-out ones; has no influence on the result.
+const EVALUATION_BATCH: usize = 250;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Steps done, of all in the run.
+    pub step: usize,
+    /// Steps in the run.
+    pub steps: usize,
+    /// The epoch, from zero.
+    pub epoch: usize,
+    /// The loss of this batch.
+    pub loss: f64,
+    /// Mean error on the augmented images of this epoch so far, in percent.
+    pub error_percent: f64,
+}
+
+/// What an epoch did: a line of the log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochReport {
+    /// The epoch, from one.
+    pub epoch: usize,
+    /// Learning rate of its last step.
+    pub learning_rate: f64,
+    /// Mean loss.
+    pub loss: f64,
+    /// Mean of the self-supervised loss, for joint objectives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auxiliary_loss: Option<f64>,
+    /// Error on the augmented training images while the network learned from them, in percent.
+    pub train_error_percent: f64,
+    /// Error on the held-out training images, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_error_percent: Option<f64>,
+    /// Error of the rotation head on all four rotations of the held-out images, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation_error_percent: Option<f64>,
+}
+
+/// Who follows a run, and may stop it.
+pub trait Watch {
+    /// After every step.
+    fn step(&mut self, report: &StepReport) -> ControlFlow<()>;
+
+    /// After every epoch, with its time in seconds (since the start or the last resumption).
+    fn epoch(&mut self, report: &EpochReport, seconds: f64);
+
+    /// The network of an epoch that is the best so far on the held-out images. It may be kept.
+    fn best(&mut self, _report: &EpochReport, _network: &Network) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All epochs are done.
+    Finished,
+    /// [`Watch::step`] stopped it; the state is saved.
+    Stopped,
+}
+
+/// A training run: see the [module](super).
+pub struct Trainer {
+    state: State,
+    network: Network,
+    optimiser: Optimiser,
+    device: Device,
+}
+
+impl Trainer {
+    /// A fresh run. Weights come from `from` where it has them (keys and shapes have to agree), and
+    /// are random where it has not.
+    pub fn new(
+        config: TrainConfig,
+        architecture: Architecture,
+        from: Option<&Network>,
+        input: InputContract,
+        data: &dyn Dataset,
+        device: &Device,
+    ) -> Result<Self> {
+        config.validate()?;
+        let mut network = architecture.init(config.seed, device)?;
+        if let Some(source) = from {
+            network = load_tensors(network, &tensors(source));
+        }
+        check_heads(&network, &architecture, config.objective)?;
+        Ok(Self {
+            optimiser: optimiser(&config),
+            network: network.trainable(Adaptable::All),
+            device: device.clone(),
+            state: State::new(config, architecture, input, describe(data)),
+        })
+    }
+
+    /// Continues the run whose state was saved in a file. Configuration, architecture and data have
+    /// to be those it was started with.
+    pub fn resume(
+        path: &Path,
+        config: &TrainConfig,
+        architecture: &Architecture,
+        data: &dyn Dataset,
+        device: &Device,
+    ) -> Result<Self> {
+        let mut optimiser = optimiser(config);
+        let check = |state: &State| {
+            let pairs = [
+                ("configuration", json(&state.config), json(config)),
+                (
+                    "architecture",
+                    json(&state.architecture),
+                    json(architecture),
+                ),
+                ("data set", json(&state.data), json(&describe(data))),
+            ];
+            for (what, saved, asked) in pairs {
+                if saved != asked {
+                    return Err(Error::Mismatch {
+                        what: format!("{what} of the run in `{}`", path.display()),
+                        expected: saved,
+                        found: asked,
+                    });
+                }
+            }
+            architecture.blank(device)
+        };
+        let (state, network) = State::load(path, check, &mut optimiser)?;
+        Ok(Self {
+            state,
+            network: network.trainable(Adaptable::All),
+            optimiser,
+            device: device.clone(),
+        })
+    }
+
+    /// The network as it is now, without gradients.
+    pub fn network(&self) -> Network {
+        self.network.valid()
+    }
+
+    /// What images have to look like.
+    pub fn input(&self) -> &InputContract {
+        &self.state.input
+    }
+
+    /// Steps done.
+    pub fn step(&self) -> usize {
+        self.state.step
+    }
+
+    /// The log so far: a line of JSON for every epoch, see [`EpochReport`].
+    pub fn log(&self) -> &[String] {
+        &self.state.log
+    }
+
+    /// Runs to the end, or until the watch stops it. The state is saved to `path` every `save_every`
+    /// steps, after every epoch, and when it is stopped.
+    pub fn run(
+        &mut self,
+        data: &dyn Dataset,
+        path: &Path,
+        save_every: usize,
+        watch: &mut dyn Watch,
+    ) -> Result<Ended> {
+        let config = self.state.config.clone();
+        let input = self.state.input.clone();
+        let division = Division::new(data.len(), &config)?;
+        let steps = division.steps(&config) * config.epochs;
+        let device = self.device.clone();
+        let loader = Loader {
+            config: &config,
+            data,
+            division: &division,
+            input: &input,
+            device: &device,
+        };
+        let first = self.state.step;
+        std::thread::scope(|scope| {
+            let (sender, receiver) = sync_channel(PREPARED_BATCHES);
+            scope.spawn(move || loader.run(first, &sender));
+            let mut start = Instant::now();
+            for prepared in receiver {
+                let report = self.learn(prepared?, &division, steps)?;
+                let epoch_over = report.step.is_multiple_of(division.steps(&config));
+                if epoch_over {
+                    self.end_epoch(data, &division, start.elapsed().as_secs_f64(), watch)?;
+                    start = Instant::now();
+                }
+                let stopped = watch.step(&report).is_break();
+                if epoch_over || stopped || report.step.is_multiple_of(save_every.max(1)) {
+                    self.save(path)?;
+                }
+                if stopped && report.step < steps {
+                    return Ok(Ended::Stopped);
+                }
+            }
+            Ok(Ended::Finished)
+        })
+    }
+
+    /// Saves the state, for [`resume`](Self::resume).
+    pub fn save(&self, path: &Path) -> Result<()> {
+        self.state
+            .save(path, &self.network.valid(), &self.optimiser)
+    }
+
+    fn learn(
+        &mut self,
+        prepared: Prepared,
+        division: &Division,
+        steps: usize,
+    ) -> Result<StepReport> {
+        let prepared = Prepared {
+            images: Tensor::from_inner(prepared.images),
+            turned: prepared
+                .turned
+                .map(|(images, turns)| (Tensor::from_inner(images), turns)),
+            ..prepared
+        };
+        let made = objective(&self.network, prepared, &self.state.config);
+        let loss = scalar(&made.loss);
+        let auxiliary = made.auxiliary.as_ref().map_or(0.0, scalar);
+        let epoch = self.state.step / division.steps(&self.state.config);
+        if !loss.is_finite() {
+            return Err(Error::Diverged {
+                step: self.state.step + 1,
+                epoch: epoch + 1,
+                loss,
+                learning_rate: self.learning_rate(division),
+            });
+        }
+        let rate = self.learning_rate(division);
+        let network = self.network.clone();
+        self.network = self.optimiser.step(rate, network, &made.loss);
+        self.state.step += 1;
+        self.state.tally.add(loss, auxiliary, made.right);
+        Ok(StepReport {
+            step: self.state.step,
+            steps,
+            epoch,
+            loss,
+            error_percent: self.state.tally.error_percent(),
+        })
+    }
+
+    /// The learning rate of the next step.
+    fn learning_rate(&self, division: &Division) -> f64 {
+        let config = &self.state.config;
+        // The first step is one step into the warm-up: a rate of zero would waste it.
+        let time = (self.state.step + 1) as f64 / division.steps(config) as f64;
+        let end = config.epochs as f64;
+        let time = time.min(end);
+        config.learning_rate * config.schedule.share(time, config.warm_up_epochs, end)
+    }
+
+    fn end_epoch(
+        &mut self,
+        data: &dyn Dataset,
+        division: &Division,
+        seconds: f64,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let tally = std::mem::take(&mut self.state.tally);
+        let Held { error, rotation } = self.evaluate(data, &division.held_out)?;
+        let config = &self.state.config;
+        let joint = config.objective != Objective::Plain;
+        let report = EpochReport {
+            epoch: self.state.step / division.steps(config),
+            learning_rate: self.learning_rate(division),
+            loss: Tally::mean_loss(&tally),
+            auxiliary_loss: joint.then(|| tally.mean_auxiliary()),
+            train_error_percent: tally.error_percent(),
+            held_out_error_percent: error,
+            rotation_error_percent: rotation,
+        };
+        let line = serde_json::to_string(&report).expect("a report is plain JSON");
+        let best_before = self
+            .state
+            .log
+            .iter()
+            .filter_map(|line| held_out_error(line));
+        let best_before = best_before.fold(f64::INFINITY, f64::min);
+        if report
+            .held_out_error_percent
+            .is_none_or(|error| error < best_before)
+        {
+            watch.best(&report, &self.network.valid())?;
+        }
+        self.state.log.push(line);
+        watch.epoch(&report, seconds);
+        Ok(())
+    }
+
+    fn evaluate(&self, data: &dyn Dataset, ids: &[SampleId]) -> Result<Held> {
+        if ids.is_empty() {
+            return Ok(Held {
+                error: None,
+                rotation: None,
+            });
+        }
+        let network = self.network.valid();
+        let rotates = self.state.config.objective == Objective::Rotation;
+        let (mut rightly, mut turned_rightly) = (0, 0);
+        for ids in ids.chunks(EVALUATION_BATCH) {
+            let batch = data.batch(ids)?;
+            let images = &batch.samples.images;
+            let normalised = self.state.input.normalise(images, &self.device)?;
+            rightly += right(
+                &network.forward(normalised, NormMode::Running),
+                &batch.labels,
+            )
+            .0;
+            for quarter in (0..4_u8).filter(|_| rotates) {
+                let turned = rotate(images, &vec![quarter; ids.len()]);
+                let turned = self.state.input.normalise(&turned, &self.device)?;
+                let scores = network.rotation(turned, NormMode::Running);
+                let scores = scores.expect("checked when the run was made");
+                turned_rightly += right(&scores, &vec![usize::from(quarter); ids.len()]).0;
+            }
+        }
+        let percent = |right: usize, all: usize| 100.0 * (1.0 - right as f64 / all as f64);
+        Ok(Held {
+            error: Some(percent(rightly, ids.len())),
+            rotation: rotates.then(|| percent(turned_rightly, 4 * ids.len())),
+        })
+    }
+}
+
+/// Errors on the held-out images, in percent.
+struct Held {
+    error: Option<f64>,
+    rotation: Option<f64>,
+}
+
+fn held_out_error(line: &str) -> Option<f64> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    line["held_out_error_percent"].as_f64()
+}
+
+fn optimiser(config: &TrainConfig) -> Optimiser {
+    OptimiserConfig::Sgd {
+        momentum: config.momentum,
+        weight_decay: config.weight_decay,
+    }
+    .init()
+}
+
+fn describe(data: &dyn Dataset) -> (String, usize) {
+    (data.name().to_owned(), data.len())
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("configurations are plain JSON")
+}
+
+fn scalar(loss: &Tensor<1>) -> f64 {
+    f64::from(loss.to_data().as_slice::<f32>().expect("losses are f32")[0])
+}
+
+/// A joint objective needs a head of its own.
+fn check_heads(network: &Network, architecture: &Architecture, objective: Objective) -> Result<()> {
+    let problem = match objective {
+        Objective::Simclr if !network.has_projection() => {
+            "`simclr` needs a projection head: set the field `projection`, e.g. to 128"
+        }
+        Objective::Rotation if !network.has_rotation() => {
+            "`rotation` needs a rotation head, which `resnet26` has"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid {
+        what: "objective",
+        problem: format!("{problem}; this is `{}`", architecture.name()),
+    })
+}

@@ -1,0 +1,369 @@
+//! Augmentations: the bytes of Pillow, the same for the same draw, distributed as they should be.
+
+use std::collections::HashMap;
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+use ttac::checkpoint::Augmentation;
+use ttac::data::{
+    Adjustment, Crop, Dataset, Draw, Images, Samples, Shapes10, Split, Variation, augment, rotate,
+};
+
+use crate::fixture;
+
+const RANDOM: [Augmentation; 3] = [
+    Augmentation::PadCropFlip,
+    Augmentation::ResizedCropFlip,
+    Augmentation::Simclr,
+];
+
+const DRAW: Draw = Draw {
+    seed: 7,
+    epoch: 2,
+    view: 0,
+};
+
+fn samples(ids: &[u64]) -> Samples {
+    let data = Shapes10::standard(Split::Test);
+    data.batch(ids).unwrap().samples
+}
+
+/// Many variations of one size.
+fn variations(augmentation: Augmentation, size: [usize; 2]) -> Vec<Variation> {
+    (0..20_000)
+        .map(|id| Variation::draw(augmentation, size, &mut DRAW.rng(id)))
+        .collect()
+}
+
+/// A frequency may be off by four standard deviations.
+#[track_caller]
+fn assert_frequency(hits: usize, count: usize, probability: f64) {
+    let frequency = hits as f64 / count as f64;
+    let deviation = (probability * (1.0 - probability) / count as f64).sqrt();
+    assert!(
+        (frequency - probability).abs() < 4.0 * deviation,
+        "{frequency} instead of {probability}, standard deviation {deviation}"
+    );
+}
+
+fn parse(case: &Value) -> Variation {
+    let crop = match case["crop"][0].as_str() {
+        None => Crop::Whole,
+        Some(kind) => {
+            let values: Vec<usize> = serde_json::from_value(case["crop"][1].clone()).unwrap();
+            match (kind, &values[..]) {
+                ("padded", &[top, left]) => Crop::Padded { top, left },
+                ("resized", &[top, left, height, width]) => Crop::Resized {
+                    top,
+                    left,
+                    height,
+                    width,
+                },
+                _ => panic!("{case}"),
+            }
+        }
+    };
+    let colour = case["colour"].as_array().unwrap().iter().map(|adjustment| {
+        let value = adjustment[1].as_f64().unwrap() as f32;
+        match adjustment[0].as_str().unwrap() {
+            "brightness" => Adjustment::Brightness(value),
+            "contrast" => Adjustment::Contrast(value),
+            "saturation" => Adjustment::Saturation(value),
+            "hue" => Adjustment::Hue(value),
+            "grey" => Adjustment::Grey,
+            other => panic!("{other}"),
+        }
+    });
+    Variation {
+        crop,
+        flip: case["flip"].as_bool().unwrap(),
+        colour: colour.collect(),
+    }
+}
+
+/// The fixture is made by `reference/augment`.
+#[test]
+fn variations_are_those_of_pillow_to_the_last_bit() {
+    let bytes = std::fs::read(fixture::path("augment").join("data.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let about = metadata.metadata().as_ref().unwrap()["about"].as_str();
+    let about: Value = serde_json::from_str(about).unwrap();
+    let cases = about["cases"].as_array().unwrap();
+    assert!(cases.len() > 30);
+    for (index, case) in cases.iter().enumerate() {
+        let picture = file.tensor(case["picture"].as_str().unwrap()).unwrap();
+        let expected = file.tensor(&format!("case-{index:02}")).unwrap();
+        let size = [picture.shape()[0], picture.shape()[1]];
+        let actual = parse(case).apply(picture.data(), size);
+        let differences = actual
+            .iter()
+            .zip(expected.data())
+            .map(|(a, e)| a.abs_diff(*e));
+        let (at, largest) = differences.enumerate().max_by_key(|(_, d)| *d).unwrap();
+        assert_eq!(actual.len(), expected.data().len(), "{case}");
+        assert_eq!(largest, 0, "{largest} apart at byte {at}: {case}");
+    }
+}
+
+#[test]
+fn an_image_varies_the_same_way_in_any_batch() {
+    let ids: Vec<u64> = (0..40).collect();
+    let reversed: Vec<u64> = ids.iter().rev().copied().collect();
+    for augmentation in RANDOM {
+        let together = augment(&samples(&ids), augmentation, DRAW);
+        let in_parts: Vec<u8> = ids
+            .chunks(7)
+            .flat_map(|ids| augment(&samples(ids), augmentation, DRAW).pixels)
+            .collect();
+        assert_eq!(together.pixels, in_parts, "{augmentation:?}");
+        let backwards = augment(&samples(&reversed), augmentation, DRAW).pixels;
+        let images = together.pixels.chunks(32 * 32 * 3).rev();
+        assert!(images.eq(backwards.chunks(32 * 32 * 3)), "{augmentation:?}");
+    }
+}
+
+#[test]
+fn seed_epoch_view_and_id_all_matter() {
+    let samples = samples(&[5; 3]);
+    for augmentation in RANDOM {
+        let images = augment(&samples, augmentation, DRAW);
+        assert_eq!(images, augment(&samples, augmentation, DRAW));
+        let others = [
+            Draw { seed: 8, ..DRAW },
+            Draw { epoch: 3, ..DRAW },
+            Draw { view: 1, ..DRAW },
+        ];
+        for other in others {
+            assert_ne!(images, augment(&samples, augmentation, other), "{other:?}");
+        }
+        let ids = vec![5, 6, 7];
+        let renamed = Samples {
+            ids,
+            images: samples.images.clone(),
+        };
+        assert_ne!(images, augment(&renamed, augmentation, DRAW));
+    }
+}
+
+/// Runs can be repeated only as long as these numbers stay.
+#[test]
+fn draws_are_the_same_on_every_machine() {
+    let places = (0..4).map(|id| {
+        let size = [32, 32];
+        let draw = |augmentation| Variation::draw(augmentation, size, &mut DRAW.rng(id));
+        let resized = match draw(Augmentation::Simclr).crop {
+            Crop::Resized {
+                top,
+                left,
+                height,
+                width,
+            } => [top, left, height, width],
+            other => panic!("{other:?}"),
+        };
+        let padded = draw(Augmentation::PadCropFlip);
+        let Crop::Padded { top, left } = padded.crop else {
+            panic!("{padded:?}");
+        };
+        (resized, [top, left], padded.flip)
+    });
+    let expected = [
+        ([5, 3, 25, 26], [5, 6], false),
+        ([10, 7, 18, 22], [0, 7], false),
+        ([1, 2, 30, 28], [3, 4], false),
+        ([11, 6, 19, 24], [8, 7], true),
+    ];
+    assert_eq!(places.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_is_not_known_is_not_varied() {
+    let samples = samples(&[0, 1, 2]);
+    for augmentation in [Augmentation::None, Augmentation::Unknown] {
+        assert_eq!(augment(&samples, augmentation, DRAW), samples.images);
+        let nothing = Variation::draw(augmentation, [32, 32], &mut DRAW.rng(0));
+        let image = &samples.images.pixels[..32 * 32 * 3];
+        assert_eq!(nothing.apply(image, [32, 32]), image);
+    }
+}
+
+#[test]
+fn half_of_the_images_are_flipped() {
+    for augmentation in RANDOM {
+        let drawn = variations(augmentation, [32, 32]);
+        let flips = drawn.iter().filter(|variation| variation.flip).count();
+        assert_frequency(flips, drawn.len(), 0.5);
+    }
+}
+
+#[test]
+fn padded_crops_are_everywhere_as_often() {
+    let drawn = variations(Augmentation::PadCropFlip, [32, 32]);
+    let mut counts = HashMap::new();
+    for variation in &drawn {
+        assert_eq!(variation.colour, []);
+        let Crop::Padded { top, left } = variation.crop else {
+            panic!("{variation:?}");
+        };
+        assert!(top <= 8 && left <= 8, "{variation:?}");
+        *counts.entry((top, left)).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 81);
+    for count in counts.into_values() {
+        assert_frequency(count, drawn.len(), 1.0 / 81.0);
+    }
+}
+
+/// In an image this large, rounding to pixels does not matter.
+#[test]
+fn resized_crops_have_the_areas_and_aspects_of_torchvision() {
+    let (side, mut count) = (10_000, 0);
+    let (mut areas, mut aspects, mut touching) = (0.0, 0.0, 0);
+    for variation in variations(Augmentation::ResizedCropFlip, [side, side]) {
+        let Crop::Resized {
+            top,
+            left,
+            height,
+            width,
+        } = variation.crop
+        else {
+            panic!("{variation:?}");
+        };
+        assert!(top + height <= side && left + width <= side);
+        let area = (height * width) as f64 / (side * side) as f64;
+        let aspect = width as f64 / height as f64;
+        assert!((0.1999..=1.0).contains(&area), "{variation:?}");
+        assert!((0.7499..1.3335).contains(&aspect), "{variation:?}");
+        // Below 0.75 every aspect fits, so that area and aspect are as drawn.
+        if area < 0.75 {
+            areas += area;
+            aspects += aspect.ln();
+            touching += usize::from(2 * top > side - height);
+            count += 1;
+        }
+    }
+    // Of those drawn, 55 of 80 have such an area; the others fit less often.
+    assert!((0.68..0.85).contains(&(f64::from(count) / 20_000.0)));
+    let (area, aspect) = (areas / f64::from(count), aspects / f64::from(count));
+    assert!((area - 0.475).abs() < 0.005, "{area}");
+    assert!(aspect.abs() < 0.006, "{aspect}");
+    assert_frequency(touching, count as usize, 0.5);
+}
+
+/// No part of so narrow an image has an allowed aspect and a fifth of the area.
+#[test]
+fn resized_crops_of_narrow_images_are_their_middle() {
+    let middle = Crop::Resized {
+        top: 0,
+        left: 43,
+        height: 10,
+        width: 13,
+    };
+    let drawn = variations(Augmentation::ResizedCropFlip, [10, 100]);
+    assert!(drawn.iter().all(|variation| variation.crop == middle));
+}
+
+#[test]
+fn colours_change_as_often_and_as_much_as_simclr_says() {
+    let drawn = variations(Augmentation::Simclr, [32, 32]);
+    let (mut jittered, mut grey, mut first) = (0, 0, [0; 4]);
+    let mut sums = [0.0; 4];
+    for variation in &drawn {
+        let mut colour = &variation.colour[..];
+        if let Some((Adjustment::Grey, rest)) = colour.split_last() {
+            grey += 1;
+            colour = rest;
+        }
+        if colour.is_empty() {
+            continue;
+        }
+        jittered += 1;
+        let mut seen = [false; 4];
+        for (place, adjustment) in colour.iter().enumerate() {
+            // In units of the largest change.
+            let (kind, change) = match *adjustment {
+                Adjustment::Brightness(factor) => (0, (factor - 1.0) / 0.4),
+                Adjustment::Contrast(factor) => (1, (factor - 1.0) / 0.4),
+                Adjustment::Saturation(factor) => (2, (factor - 1.0) / 0.4),
+                Adjustment::Hue(turn) => (3, turn / 0.1),
+                Adjustment::Grey => panic!("{variation:?}"),
+            };
+            assert!(change.abs() < 1.0001, "{variation:?}");
+            seen[kind] = true;
+            sums[kind] += change.abs();
+            first[kind] += usize::from(place == 0);
+        }
+        assert_eq!((seen, colour.len()), ([true; 4], 4), "{variation:?}");
+    }
+    assert_frequency(jittered, drawn.len(), 0.8);
+    assert_frequency(grey, drawn.len(), 0.2);
+    for kind in 0..4 {
+        assert_frequency(first[kind], jittered, 0.25);
+        let mean = sums[kind] / jittered as f32;
+        assert!((mean - 0.5).abs() < 0.01, "{mean}");
+    }
+}
+
+/// Smaller than the padding, or only a pixel wide.
+#[test]
+fn images_may_have_any_size() {
+    for (height, width) in [(1, 1), (2, 3), (3, 40), (40, 1), (9, 9)] {
+        let images = Images {
+            height,
+            width,
+            pixels: (0..20 * height * width * 3)
+                .map(|i| (i % 251) as u8)
+                .collect(),
+        };
+        let samples = Samples {
+            ids: (0..20).collect(),
+            images,
+        };
+        for augmentation in RANDOM {
+            let varied = augment(&samples, augmentation, DRAW);
+            assert_eq!((varied.height, varied.width), (height, width));
+            assert_eq!(varied.count(), 20);
+        }
+    }
+}
+
+#[test]
+fn rotations_are_those_of_torch() {
+    let grey = |pixels: &[u8]| pixels.iter().flat_map(|&pixel| [pixel; 3]).collect();
+    // torch.rot90(torch.arange(9).view(3, 3), r, (0, 1)) for r in 0..4.
+    let turned = [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8],
+        [2, 5, 8, 1, 4, 7, 0, 3, 6],
+        [8, 7, 6, 5, 4, 3, 2, 1, 0],
+        [6, 3, 0, 7, 4, 1, 8, 5, 2],
+    ];
+    let images = |pixels: Vec<u8>| Images {
+        height: 3,
+        width: 3,
+        pixels,
+    };
+    let four = images(grey(&turned[0].repeat(4)));
+    let expected = images(grey(turned.as_flattened()));
+    assert_eq!(rotate(&four, &[0, 1, 2, 3]), expected);
+    assert_eq!(rotate(&four, &[4, 5, 6, 7]), expected);
+}
+
+#[test]
+fn four_quarter_turns_are_none() {
+    let images = samples(&[0, 1]).images;
+    let turn = |images: &Images| rotate(images, &[1, 3]);
+    let half = turn(&turn(&images));
+    assert_eq!(half, rotate(&images, &[2, 2]));
+    assert_eq!(turn(&turn(&half)), images);
+}
+
+#[test]
+#[should_panic(expected = "images of 2 x 3 cannot be turned")]
+fn only_squares_are_turned() {
+    let images = Images {
+        height: 2,
+        width: 3,
+        pixels: vec![0; 18],
+    };
+    rotate(&images, &[1]);
+}

@@ -1,0 +1,568 @@
+"""The test-time methods, one function each, written from METHODS.md (sections in the docstrings).
+
+A method gets a case: the network, the batches, the constants `c` by name, the source's anchors. It writes what
+happens into the case's record: the logits that count as the prediction, the loss terms before each step, the
+decisions, and how far each decision was from going the other way.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import objectives
+
+
+class Record:
+    """Series by name, the smallest distance of each kind of decision to its threshold, and state at the end."""
+
+    def __init__(self):
+        self.series, self.margins, self.state = {}, {}, {}
+
+    def add(self, **values):
+        for name, value in values.items():
+            value = torch.as_tensor(value).detach()
+            if name in ("logits", "logits_after"):
+                self.margin("prediction", top_two_gap(value))
+            self.series.setdefault(name, []).append(value.clone())
+
+    def loss(self, **terms):
+        """Notes the terms and their sum, and answers the sum."""
+        total = sum(terms.values())
+        for name, value in (terms | {"total": total}).items():
+            self.add(**{f"loss.{name}": value})
+        return total
+
+    def margin(self, name, distances):
+        if distances.numel():
+            smallest = distances.abs().min().item()
+            self.margins[name] = min(self.margins.get(name, math.inf), smallest)
+
+
+# ---- Parts -----------------------------------------------------------------------------------------
+
+
+def classifier(net):
+    return net.linear if hasattr(net, "linear") else net.fc
+
+
+def classify(net, images):
+    return classifier(net)(net.features(images))
+
+
+def feature_parameters(net):
+    """Everything up to the pooled features: neither classifier nor projection head."""
+    return [p for key, p in net.named_parameters() if not key.startswith(("linear.", "fc.", "head."))]
+
+
+def norms(net):
+    return [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+@torch.no_grad()
+def predict(net, images):
+    """Eval mode: running statistics."""
+    return classify(net.eval(), images)
+
+
+def sgd(parameters, c):
+    return torch.optim.SGD(parameters, lr=c.learning_rate, momentum=c.momentum)
+
+
+def step(optimiser, loss):
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+
+
+def top_two_gap(scores):
+    first, second = scores.topk(2, -1).values.unbind(-1)
+    return first - second
+
+
+def entropy(logits):
+    """Natural logarithm, one value per row."""
+    log_probability = F.log_softmax(logits, 1)
+    return -(log_probability.exp() * log_probability).sum(1)
+
+
+def information_maximisation(logits):
+    """METHODS 7.6: certain on each sample, diverse on average."""
+    average = F.softmax(logits, 1).mean(0)
+    return entropy(logits).mean() + (average * (average + 1e-5).log()).sum()
+
+
+def confident(logits, threshold, record):
+    """Which rows are accepted by the posterior of this very forward, and their classes."""
+    posterior = F.softmax(logits.detach(), 1)
+    confidence, label = posterior.max(1)
+    accepted = confidence > threshold
+    record.margin("confidence", confidence - threshold)
+    record.margin("pseudo_label", top_two_gap(posterior))
+    record.add(accepted=accepted, pseudo_label=label)
+    return accepted, label
+
+
+class RunningGaussian:
+    """METHODS 7.3: step size 1/n, from `clip` samples on 1/clip; never more than 1/b (the guard)."""
+
+    def __init__(self, mean, covariance, clip):
+        self.mean, self.covariance, self.clip, self.count = mean, covariance, clip, 0.0
+        self.clipped = self.guarded = False
+
+    def update(self, features, weights=None):
+        """The new moments, as functions of `features`; a detached copy stays."""
+        weights = torch.ones_like(features[:, 0]) if weights is None else weights
+        mass = weights.sum()
+        self.count = self.count + mass
+        size = 1 / self.clip if self.count > self.clip else 1 / self.count
+        self.clipped |= bool(self.count > self.clip)
+        self.guarded |= bool(size * mass > 1 + 1e-6)
+        size = min(size, 1 / mass)
+        deviation = features - self.mean
+        weighted = weights[:, None] * deviation
+        delta = size * weighted.sum(0)
+        mean = self.mean + delta
+        covariance = self.covariance + size * (weighted.T @ deviation - mass * self.covariance)
+        covariance = covariance - torch.outer(delta, delta)
+        self.mean, self.covariance = mean.detach(), covariance.detach()
+        return mean, covariance
+
+
+def divergence(source, target, direction="both"):
+    """KL of two Gaussians (mean, covariance): both ways, summed, or only source || target."""
+    (mean_s, covariance_s), (mean_t, covariance_t) = source, target
+    size, d = len(mean_s), mean_t - mean_s
+    lower_s, lower_t = torch.linalg.cholesky(covariance_s), torch.linalg.cholesky(covariance_t)
+
+    def half(lower, other):
+        """tr(S^-1 other) + d' S^-1 d"""
+        solved = torch.cholesky_solve(torch.cat([other, d[:, None]], 1), lower)
+        return solved[:, :size].trace() + d @ solved[:, size]
+
+    if direction == "both":
+        return 0.5 * (half(lower_t, covariance_s) + half(lower_s, covariance_t)) - size
+    log_ratio = lower_t.diagonal().log().sum() - lower_s.diagonal().log().sum()
+    return 0.5 * (half(lower_t, covariance_s) - size) + log_ratio
+
+
+class Clusters:
+    """Anchors of the source and running Gaussians of the target: one per class, and one for all."""
+
+    def __init__(self, case, template_on_first_covariance):
+        c, a = case.c, case.anchors
+        self.c, size = c, len(a["mean"])
+        eye = torch.eye(size, dtype=a["mean"].dtype)
+        self.template = a["covariance"].max() / c.template_divisor * eye
+        self.source = a["mean"], a["covariance"] + self.template
+        self.source_classes = [(m, v + self.template) for m, v in zip(a["class_mean"], a["class_covariance"])]
+        first = self.template if template_on_first_covariance else 0.0
+        first = [(m, v + first) for m, v in zip(a["class_mean"], a["class_covariance"])]
+        self.classes = [RunningGaussian(m, v, c.class_clip) for m, v in first]
+        self.all = RunningGaussian(torch.zeros_like(a["mean"]), torch.zeros_like(eye), c.global_clip)
+
+    def global_loss(self, features):
+        """Moves the global Gaussian; `loss_scale` times the divergence, or the squared distance of the moments."""
+        mean, covariance = self.all.update(features)
+        if self.c.global_loss == "squared-distance":
+            distance = (mean - self.source[0]).square().sum()
+            distance = distance + (covariance + self.template - self.source[1]).square().sum()
+            return self.c.loss_scale * distance
+        target = mean, covariance + self.template
+        return self.c.loss_scale * divergence(self.source, target, self.c.divergence)
+
+    def class_divergences(self, features, weights, active):
+        """Moves the Gaussians of the classes that have weight; the divergence of those for which `active(k)`.
+
+        `weights` is [classes, batch]: 0 or 1 for pseudo-labels, responsibilities for soft assignment.
+        """
+        found = []
+        for k, running in enumerate(self.classes):
+            chosen = weights[k] > 0
+            value = features.new_zeros(())
+            if chosen.any():
+                mean, covariance = running.update(features[chosen], weights[k, chosen])
+                if active(k):
+                    target = mean, covariance + self.template
+                    value = divergence(self.source_classes[k], target, self.c.divergence)
+            found.append(value)
+        return torch.stack(found)
+
+    def responsibilities(self, features):
+        """METHODS 8.7: posterior of each class's running Gaussian, equal priors; [classes, batch]."""
+        with torch.no_grad():
+            rows = []
+            for running in self.classes:
+                lower = torch.linalg.cholesky(running.covariance + self.template)
+                solved = torch.linalg.solve_triangular(lower, (features - running.mean).T, upper=False)
+                rows.append(-0.5 * solved.square().sum(0) - lower.diagonal().log().sum())
+            return torch.stack(rows).softmax(0)
+
+    def write_state(self, record):
+        record.state |= {
+            "class_count": torch.stack([torch.as_tensor(g.count) for g in self.classes]),
+            "class_mean": torch.stack([g.mean for g in self.classes]),
+            "class_covariance": torch.stack([g.covariance for g in self.classes]),
+            "global_count": torch.as_tensor(self.all.count),
+            "global_mean": self.all.mean,
+            "global_covariance": self.all.covariance,
+        }
+
+
+def one_row_per_class(accepted, label, classes, dtype):
+    """Pseudo-labels as weights: [classes, batch]."""
+    return (F.one_hot(label, classes) * accepted[:, None]).T.to(dtype)
+
+
+# ---- Without a loss --------------------------------------------------------------------------------
+
+
+def test(case):
+    """METHODS 9.1: the source network as it is."""
+    for images in case.batches:
+        case.record.add(logits=predict(case.net, images))
+
+
+def bn_batch(case):
+    """METHODS 9.2, "norm": each batch is normalised by its own statistics; the running ones move, unused."""
+    for images in case.batches:
+        with torch.no_grad():
+            case.record.add(logits=classify(case.net.train(), images))
+
+
+def bn_queue(case):
+    """METHODS 9.2, as in the TTAC paper: train-mode forwards over the queue, then running statistics."""
+    for arriving, images in enumerate(case.batches):
+        for order in case.orders[arriving]:
+            for chosen in minibatches(order, case.c):
+                with torch.no_grad():
+                    case.net.train().features(case.images[chosen])
+        case.record.add(logits=predict(case.net, images))
+
+
+def t3a(case):
+    """METHODS 9.4: no gradient; per class the supports of lowest entropy, seeded by the classifier's rows."""
+    layer, keep, record = classifier(case.net), case.c.supports_per_class, case.record
+
+    def judged(features):
+        logits = layer(features)
+        record.margin("pseudo_label", top_two_gap(logits.softmax(1)))
+        return features, logits.argmax(1), entropy(logits)
+
+    with torch.no_grad():
+        supports = judged(layer.weight)
+        record.state["first_label"] = supports[1]
+        for images in case.batches:
+            features = case.net.eval().features(images)
+            new = judged(features)
+            supports = [torch.cat(pair) for pair in zip(supports, new)]
+            kept, prototypes = [], []
+            for k in range(case.classes):
+                members = (supports[1] == k).nonzero()[:, 0]
+                ranked = members[supports[2][members].argsort()]
+                if len(ranked) > keep:
+                    ends = supports[2][ranked[keep - 1 : keep + 1]]
+                    record.margin("entropy_cut", ends[1] - ends[0])
+                kept.append(ranked[:keep])
+                prototypes.append(F.normalize(F.normalize(supports[0][kept[-1]], dim=1).sum(0), dim=0))
+            supports = [part[torch.cat(kept)] for part in supports]
+            record.add(logits=features @ torch.stack(prototypes).T, pseudo_label=new[1], entropy=new[2])
+            record.add(support_count=torch.tensor([len(members) for members in kept]))
+
+
+# ---- Entropy ---------------------------------------------------------------------------------------
+
+
+def tent(case):
+    """METHODS 9.3: entropy, norm weights and biases, batch statistics always; running ones do not move."""
+    for norm in norms(case.net):
+        norm.momentum = 0.0
+    affine = [p for norm in norms(case.net) for p in (norm.weight, norm.bias)]
+    c = case.c
+    optimiser = torch.optim.Adam(affine, lr=c.learning_rate, betas=(c.beta_1, c.beta_2), eps=c.epsilon)
+    case.net.train()
+    for images in case.batches:
+        logits = classify(case.net, images)
+        step(optimiser, case.record.loss(entropy=entropy(logits).mean()))
+        with torch.no_grad():
+            case.record.add(logits=logits, logits_after=classify(case.net, images))
+
+
+def shot(case):
+    """METHODS 9.5, queue-free: information maximisation plus cross-entropy on confident samples."""
+    c, record = case.c, case.record
+    optimiser = sgd(feature_parameters(case.net), c)
+    for images in case.batches:
+        logits = classify(case.net.train(), images)
+        accepted, label = confident(logits, c.confidence_threshold, record)
+        pseudo = F.cross_entropy(logits[accepted], label[accepted]) if accepted.any() else logits.new_zeros(())
+        terms = {
+            "information_maximisation": information_maximisation(logits),
+            "pseudo_label": c.pseudo_label_weight * pseudo,
+        }
+        step(optimiser, record.loss(**terms))
+        record.add(logits=predict(case.net, images))
+
+
+# ---- Feature alignment: TFA, TTT++ -------------------------------------------------------------------
+
+
+class Ring:
+    """Past outputs without gradient; they count only once the ring has been filled."""
+
+    def __init__(self, length):
+        self.length, self.rows, self.next, self.full = length, None, 0, False
+
+    def joined(self, outputs):
+        return torch.cat([outputs, self.rows]) if self.full else outputs
+
+    def push(self, outputs):
+        if self.rows is None:
+            self.rows = torch.zeros(self.length, outputs.shape[1], dtype=outputs.dtype)
+        self.rows = self.rows.clone()
+        self.rows[self.next : self.next + len(outputs)] = outputs.detach()
+        self.next = (self.next + len(outputs)) % self.length
+        self.full |= self.next == 0
+
+
+def alignment(outputs, ring, anchors, sigma):
+    """METHODS 9.7: squared distances of mean and covariance, each in its natural scale. The ring moves after."""
+    joined = ring.joined(outputs)
+    ring.push(outputs)
+    size = outputs.shape[1]
+    coral = (anchors["covariance"] - torch.cov(joined.T)).square().sum() / (4 * size**2)
+    mean = (anchors["mean"] - joined.mean(0)).square().sum() / size
+    return {
+        "covariance": sigma / anchors["covariance_scale"] * coral,
+        "mean": 0.5 * sigma / anchors["mean_scale"] * mean,
+    }
+
+
+def tfa(case):
+    """METHODS 9.7 without self-supervision, one step per arriving batch."""
+    c = case.c
+    optimiser, ring = sgd(feature_parameters(case.net), c), Ring(c.ring_length)
+    for images in case.batches:
+        features = case.net.train().features(images)
+        step(optimiser, case.record.loss(**alignment(features, ring, case.alignment["features"], c.feature_sigma)))
+        case.record.add(logits=predict(case.net, images))
+
+
+def ttt_plus_plus(case):
+    """METHODS 9.7 with self-supervision, one step per arriving batch; the head is frozen.
+
+    Order of the train-mode forwards, each of which moves the running statistics: views, images for the features,
+    images once more for the projections.
+    """
+    c, net = case.c, case.net
+    optimiser = sgd(feature_parameters(net), c)
+    rings = {"features": Ring(c.ring_length), "projections": Ring(c.ring_length)}
+    for arriving, images in enumerate(case.batches):
+        net.train()
+        rows = slice(arriving * len(images), (arriving + 1) * len(images))
+        views = torch.cat([case.views[0][rows], case.views[1][rows]])
+        projections = net.head(net.features(views))
+        terms = {"contrastive": objectives.contrastive(projections, c.temperature, c.base_temperature)}
+        features = net.features(images)
+        found = alignment(features, rings["features"], case.alignment["features"], c.feature_sigma)
+        terms |= {f"feature_{name}": value for name, value in found.items()}
+        if c.align_projections:
+            projections = net.head(net.features(images))
+            found = alignment(projections, rings["projections"], case.alignment["projections"], c.projection_sigma)
+            terms |= {f"projection_{name}": value for name, value in found.items()}
+        step(optimiser, case.record.loss(**terms))
+        case.record.add(logits=predict(net, images))
+
+
+# ---- Anchored clustering without a queue ---------------------------------------------------------------
+
+
+def ttac(case):
+    """METHODS 8.6, one step per arriving batch; with switches for 8.7 and 8.8."""
+    c, net, record = case.c, case.net, case.record
+    optimiser, clusters = sgd(feature_parameters(net), c), Clusters(case, template_on_first_covariance=False)
+
+    def active(k):
+        return clusters.classes[k].count >= c.class_gate_count
+
+    for images in case.batches:
+        features = net.train().features(images)
+        logits = classifier(net)(features)
+        if c.assignment == "soft":
+            weights = clusters.responsibilities(features)
+            record.add(responsibilities=weights.T)
+        else:
+            accepted, label = confident(logits, c.confidence_threshold, record)
+            weights = one_row_per_class(accepted, label, case.classes, features.dtype)
+        found = clusters.class_divergences(features, weights, active)
+        if c.assignment == "soft":
+            counts = torch.stack([g.count for g in clusters.classes])
+            record.margin("soft_gate", counts - c.class_gate_count)
+        record.add(class_divergence=found)
+        terms = {"class": c.loss_scale * found.sum() / case.classes, "global": clusters.global_loss(features)}
+        if c.information_maximisation_weight > 0:
+            information = information_maximisation(logits)
+            terms["information_maximisation"] = c.information_maximisation_weight * information
+        step(optimiser, record.loss(**terms))
+        record.add(logits=predict(net, images))
+    note_clusters(clusters, record)
+
+
+def ttac_source_free(case):
+    """METHODS 8.9, first reading: prototypes from the classifier, covariances tau*I, class loss only."""
+    c, net, record = case.c, case.net, case.record
+    optimiser = sgd(feature_parameters(net), c)
+    rows = classifier(net).weight.detach()
+    zero_mean, zero_covariance = torch.zeros_like(rows[0]), torch.zeros(rows.shape[1], rows.shape[1], dtype=rows.dtype)
+    classes = [RunningGaussian(zero_mean, zero_covariance, c.class_clip) for _ in rows]
+    everything = RunningGaussian(zero_mean, zero_covariance, c.global_clip)
+    for images in case.batches:
+        features = net.train().features(images)
+        accepted, label = confident(classifier(net)(features), c.confidence_threshold, record)
+        everything.update(features.detach())
+        template = everything.covariance.max() / c.template_divisor * torch.eye(len(zero_mean), dtype=rows.dtype)
+        found = []
+        for k, running in enumerate(classes):
+            chosen, value = accepted & (label == k), features.new_zeros(())
+            if chosen.any():
+                mean, covariance = running.update(features[chosen])
+                if running.count >= c.class_gate_count:
+                    prototype = rows[k] * running.mean.norm() / rows[k].norm()
+                    value = divergence((prototype, template), (mean, covariance + template))
+            found.append(value)
+        found = torch.stack(found)
+        record.add(class_divergence=found, template=template[0, 0])
+        loss = record.loss(**{"class": c.loss_scale * found.sum() / len(rows)})
+        if loss.requires_grad:  # No class has passed the gate yet: no loss, no step.
+            step(optimiser, loss)
+        record.add(logits=predict(net, images))
+    record.state["class_count"] = torch.stack([torch.as_tensor(g.count) for g in classes])
+    record.state["clipped"] = any(g.clipped for g in classes) and everything.clipped
+
+
+def self_training(case):
+    """METHODS 8.7 with both parts off, without a queue: cross-entropy on confident samples."""
+    c, net, record = case.c, case.net, case.record
+    optimiser = sgd(feature_parameters(net), c)
+    for images in case.batches:
+        logits = classify(net.train(), images)
+        accepted, label = confident(logits, c.confidence_threshold, record)
+        loss = 2 * c.loss_scale * F.cross_entropy(logits[accepted], label[accepted])
+        step(optimiser, record.loss(self_training=loss))
+        record.add(logits=predict(net, images))
+
+
+def note_clusters(clusters, record):
+    clusters.write_state(record)
+    gaussians = [*clusters.classes, clusters.all]
+    record.state["clipped"] = any(g.clipped for g in clusters.classes) and clusters.all.clipped
+    record.state["guarded"] = any(g.guarded for g in gaussians)
+
+
+# ---- Anchored clustering with a queue --------------------------------------------------------------------
+
+
+def minibatches(order, c):
+    """Whole minibatches of stream indices."""
+    count = len(order) // c.minibatch_size
+    return [torch.tensor(order[i * c.minibatch_size : (i + 1) * c.minibatch_size]) for i in range(count)]
+
+
+class Filter:
+    """METHODS 7.2: posteriors averaged per sample, and a trust that falls to 0 when the confidence drops.
+
+    Trust counts from 0 to 5; only 5 is usable.
+    """
+
+    FULL = 5
+
+    def __init__(self, samples, classes, c, record, dtype):
+        self.c, self.record = c, record
+        self.average = torch.zeros(samples, classes, dtype=dtype)
+        self.trust = torch.full((samples,), self.FULL)
+
+    def recover(self):
+        self.trust = (self.trust + 1).clamp(max=self.FULL)
+
+    def judge(self, chosen, posterior):
+        """Which samples are accepted, and their classes by averaged posterior."""
+        c, record = self.c, self.record
+        old = self.average[chosen]
+        confidence, label = posterior.max(1)
+        before = old.gather(1, label[:, None])[:, 0]
+        steady = confidence > before + c.temporal_threshold
+        seen = before > 0
+        record.margin("temporal", (confidence - before - c.temporal_threshold)[seen])
+        record.margin("pseudo_label", top_two_gap(posterior))
+        self.trust[chosen[~steady]] = 0
+        new = torch.where(old == 0, posterior, (1 - c.posterior_weight) * old + c.posterior_weight * posterior)
+        self.average[chosen] = new
+        averaged, pseudo_label = new.max(1)
+        record.margin("confidence", averaged - c.confidence_threshold)
+        record.margin("pseudo_label", top_two_gap(new))
+        trusted = self.trust[chosen] == self.FULL
+        accepted = trusted & (averaged > c.confidence_threshold)
+        record.add(steady=steady, trusted=trusted, accepted=accepted, pseudo_label=pseudo_label, confidence=averaged)
+        return accepted, pseudo_label
+
+
+def ttac_queue(case):
+    """METHODS 8.1; with views 8.2 (features aligned, head trained); with both parts off 8.7's self-training."""
+    c, net, record = case.c, case.net, case.record
+    parameters = feature_parameters(net) + (list(net.head.parameters()) if case.views else [])
+    optimiser, clusters = sgd(parameters, c), Clusters(case, template_on_first_covariance=True)
+    samples = Filter(len(case.images), case.classes, c, record, case.images.dtype)
+
+    def contrastive(chosen):
+        views = torch.cat([view[chosen] for view in case.views])
+        return objectives.contrastive(net.head(net.train().features(views)), c.temperature, c.base_temperature)
+
+    for arriving, images in enumerate(case.batches):
+        if case.views:  # Epoch 0 moves the running statistics and nothing else.
+            for chosen in minibatches(case.contrastive_orders[arriving][0], c):
+                with torch.no_grad():
+                    record.add(warm_up=contrastive(chosen))
+        for epoch, order in enumerate(case.orders[arriving], start=1):
+            samples.recover()
+            class_loss = epoch > c.epochs_per_batch // 2
+            for position, chosen in enumerate(minibatches(order, c)):
+                terms = {}
+                if case.views:
+                    others = minibatches(case.contrastive_orders[arriving][epoch], c)[position]
+                    terms["contrastive"] = contrastive(others)
+                features = net.train().features(case.images[chosen])
+                posterior = predict(net, case.images[chosen]).softmax(1)
+                accepted, label = samples.judge(chosen, posterior)
+                if c.self_training:
+                    logits = classifier(net)(features)
+                    assert accepted.any()
+                    pseudo = F.cross_entropy(logits[accepted], label[accepted])
+                    terms["self_training"] = 2 * c.loss_scale * pseudo
+                else:
+                    weights = one_row_per_class(accepted, label, case.classes, features.dtype)
+                    found = clusters.class_divergences(features, weights, lambda k: class_loss)
+                    record.add(class_divergence=found, epoch=epoch)
+                    terms["class"] = c.loss_scale * found.sum() / case.classes
+                    terms["global"] = clusters.global_loss(features)
+                step(optimiser, record.loss(**terms))
+        record.add(logits=predict(net, images))
+    if not c.self_training:
+        note_clusters(clusters, record)
+    record.state |= {"posterior_average": samples.average, "trust": samples.trust}
+
+
+# ---- Rotation ------------------------------------------------------------------------------------------
+
+
+def ttt_r(case):
+    """METHODS 9.6, online: one step on turned copies of each image, then the image itself."""
+    c, net = case.c, case.net
+    branch = [p for key, p in net.named_parameters() if not key.startswith(("layer3.", "bn.", "fc."))]
+    optimiser = sgd(branch, c)
+    for images, copies, quarters in zip(case.batches, case.copies, case.quarters):
+        turned = torch.stack([objectives.turn(copy[None], q)[0] for copy, q in zip(copies, quarters)])
+        logits = objectives.rotation_logits(net.train(), turned)
+        step(optimiser, case.record.loss(rotation=F.cross_entropy(logits, torch.tensor(quarters))))
+        with torch.no_grad():
+            case.record.add(logits=net.eval()(images)[0], rotation_logits=logits)
