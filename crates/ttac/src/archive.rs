@@ -39,6 +39,15 @@ impl Kind {
         }
     }
 
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Anchors => "anchors",
+            Self::Method => "method",
+        }
+    }
+
     /// In words, with an article.
     pub fn description(self) -> &'static str {
         match self {
@@ -63,6 +72,15 @@ pub enum Array {
 }
 
 impl Array {
+    /// Its shape.
+    pub fn shape(&self) -> Vec<usize> {
+        match self {
+            Self::F32(shape, _) | Self::F64(shape, _) => shape.clone(),
+            Self::U8(values) => vec![values.len()],
+            Self::U64(values) => vec![values.len()],
+        }
+    }
+
     fn dtype_shape_bytes(&self) -> (Dtype, Vec<usize>, Vec<u8>) {
         fn bytes<T: Copy, const N: usize>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
             values.iter().flat_map(|&value| to(value)).collect()

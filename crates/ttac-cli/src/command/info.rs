@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use ttac::Error;
+use ttac::archive::{self, Kind};
 use ttac::backbone::parameters;
 use ttac::checkpoint::{Checkpoint, fingerprint, foreign_tensors};
 
@@ -12,6 +13,10 @@ use crate::args::{Info, Options};
 use crate::device;
 
 pub fn run(args: &Info, options: &Options) -> anyhow::Result<()> {
+    let bytes = std::fs::read(&args.file).map_err(Error::io("read", &args.file))?;
+    if let Some(kind) = archive::kind_of(&bytes) {
+        return describe_archive(args, options, kind, &bytes);
+    }
     match Checkpoint::load(&args.file, &device::parse(&options.device)?) {
         Ok(checkpoint) => describe(args, options, &checkpoint),
         // Not ours, but perhaps somebody's weights: show what an import would find.
@@ -84,6 +89,39 @@ fn describe(args: &Info, options: &Options, checkpoint: &Checkpoint) -> anyhow::
         }
     }
     print(options.json, &result, text.trim_end())
+}
+
+/// Anchors, and states of training runs and methods: the header and the arrays.
+fn describe_archive(
+    args: &Info,
+    options: &Options,
+    kind: Kind,
+    bytes: &[u8],
+) -> anyhow::Result<()> {
+    let (header, arrays): (Value, _) = archive::from_bytes(&args.file, kind, bytes)?;
+    let shapes: Vec<(&String, Vec<usize>)> = arrays
+        .0
+        .iter()
+        .map(|(name, array)| (name, array.shape()))
+        .collect();
+    let result = json!({ "kind": kind.name(), "header": header, "arrays": shapes });
+    let mut text = format!("{} in {}", kind.description(), args.file.display());
+    for (name, value) in header.as_object().into_iter().flatten() {
+        // What is long is for programs.
+        let value = value.to_string();
+        let value = if value.len() > 300 {
+            "(long; see `--json`)"
+        } else {
+            &value
+        };
+        write!(text, "\n{name:<20}{value}")?;
+    }
+    if args.tensors {
+        for (name, shape) in &shapes {
+            write!(text, "\narray               {name} {shape:?}")?;
+        }
+    }
+    print(options.json, &result, &text)
 }
 
 fn describe_foreign(
