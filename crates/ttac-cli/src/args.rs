@@ -214,17 +214,12 @@ pub struct Source {
     pub split: Split,
 }
 
+/// What happened to them.
 #[derive(Debug, clap::Args)]
-pub struct Eval {
-    /// A ttac checkpoint
-    #[arg(long, value_name = "FILE")]
-    pub model: PathBuf,
-
-    #[command(flatten)]
-    pub source: Source,
-
+pub struct Corrupted {
     /// The corruption: read from the files of `cifar10-c`, `cifar100-c` and folders like those of
-    /// ImageNet-C, and made on the fly of a clean set
+    /// ImageNet-C, and made on the fly of a clean set. `adapt` visits the corruptions of a list
+    /// `snow,fog,..` one after the other
     #[arg(long, value_name = "NAME", requires = "severity")]
     pub corruption: Option<String>,
 
@@ -236,9 +231,22 @@ pub struct Eval {
     #[arg(long, value_name = "N", default_value = "0")]
     pub corruption_seed: u64,
 
-    /// Photographs for frost that is made on the fly; default `$TTAC_FROST`
-    #[arg(long, value_name = "DIR")]
+    /// Photographs for frost that is made on the fly
+    #[arg(long, value_name = "DIR", env = "TTAC_FROST")]
     pub frost_textures: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Eval {
+    /// A ttac checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+
+    #[command(flatten)]
+    pub source: Source,
+
+    #[command(flatten)]
+    pub corrupted: Corrupted,
 
     /// Leave out pictures that cannot be decoded, and count them; all are decoded once more
     #[arg(long)]
@@ -453,22 +461,8 @@ pub struct Adapt {
     #[command(flatten)]
     pub source: Source,
 
-    /// The corruption: read from the set's files, or made on the fly of a clean set. A list
-    /// `snow,fog,..` is visited one after the other
-    #[arg(long, value_name = "NAME", requires = "severity")]
-    pub corruption: Option<String>,
-
-    /// How strong the corruption is, 1 to 5
-    #[arg(long, value_name = "N", requires = "corruption")]
-    pub severity: Option<u8>,
-
-    /// Seed of a corruption that is made on the fly
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub corruption_seed: u64,
-
-    /// Photographs for frost that is made on the fly; default `$TTAC_FROST`
-    #[arg(long, value_name = "DIR")]
-    pub frost_textures: Option<PathBuf>,
+    #[command(flatten)]
+    pub corrupted: Corrupted,
 
     /// The method; a wrong name lists the known ones
     #[arg(long, value_name = "NAME", default_value = "ttac")]

@@ -10,7 +10,7 @@ use serde_json::json;
 use ttac::archive::{self, Arrays, Kind};
 use ttac::backbone::{Backbone, load_tensors};
 use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::{Dataset, OpenOptions};
+use ttac::data::Dataset;
 use ttac::method::{Learned, Method, MethodConfig};
 use ttac::protocol::{
     AnchorCard, Card, Guard, Passes, Prediction, Protocol, QueueConfig, Recorder, RunRecord,
@@ -20,7 +20,7 @@ use ttac::stats::SourceStatistics;
 use ttac::stream::{Choose, Domain, Domains, StreamConfig, StreamPlan};
 use ttac::{Error, write_atomically};
 
-use super::{check_classes, frost_textures, open, print, program};
+use super::{check_classes, open, open_options, print, program};
 use crate::args::{Adapt, Options};
 use crate::progress::{Progress, Unit, say};
 use crate::{device, interrupt};
@@ -218,23 +218,16 @@ fn check_family(args: &Adapt, config: &MethodConfig, protocol: &Protocol) -> any
 }
 
 fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
-    let corruptions: Vec<Option<&str>> = match &args.corruption {
+    let corruptions: Vec<Option<&str>> = match &args.corrupted.corruption {
         None => vec![None],
         Some(list) => list.split(',').map(|name| Some(name.trim())).collect(),
     };
     let mut opened = Vec::new();
     let mut names = Vec::new();
     for corruption in corruptions {
-        let asked = OpenOptions {
-            corruption: corruption.map(str::to_owned),
-            severity: args.severity,
-            skip_bad: args.skip_bad,
-            corruption_seed: args.corruption_seed,
-            frost_textures: frost_textures(args.frost_textures.as_ref()),
-            ..OpenOptions::new(size)
-        };
+        let asked = open_options(&args.corrupted, corruption, size).with_skip_bad(args.skip_bad);
         opened.push(open(&args.source, &asked)?);
-        names.push(match (corruption, args.severity) {
+        names.push(match (corruption, args.corrupted.severity) {
             (Some(name), Some(severity)) => Domain::corrupted(&args.source.data, name, severity),
             _ => Domain::clean(&args.source.data),
         });

@@ -7,11 +7,11 @@ use serde_json::json;
 use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::activation::softmax;
 use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::{OpenOptions, SampleId};
+use ttac::data::SampleId;
 use ttac::write_atomically;
 
-use super::{check_classes, frost_textures, open, print};
-use crate::args::{Eval, Options};
+use super::{check_classes, open, open_options, print};
+use crate::args::{Corrupted, Eval, Options};
 use crate::device;
 use crate::progress::{Progress, Unit};
 
@@ -19,15 +19,14 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let checkpoint = Checkpoint::load(&args.model, &device)?;
     let header = &checkpoint.header;
-    let asked = OpenOptions {
-        corruption: args.corruption.clone(),
-        severity: args.severity,
-        size: header.input.height,
-        skip_bad: args.skip_bad,
-        refuse_grey: args.refuse_grey,
-        corruption_seed: args.corruption_seed,
-        frost_textures: frost_textures(args.frost_textures.as_ref()),
-    };
+    let Corrupted {
+        corruption,
+        severity,
+        ..
+    } = &args.corrupted;
+    let asked = open_options(&args.corrupted, corruption.as_deref(), header.input.height)
+        .with_skip_bad(args.skip_bad)
+        .with_refuse_grey(args.refuse_grey);
     let data = open(&args.source, &asked)?;
     check_classes(&args.model, header, data.as_ref())?;
     let total = args.subset.map_or(data.len(), |n| n.get().min(data.len()));
@@ -74,14 +73,14 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
             "source_objective": header.objective,
             "data": data.name(),
             "split": args.source.split.to_string(),
-            "corruption": args.corruption,
+            "corruption": corruption,
             "made": data.corruption(),
-            "severity": args.severity,
+            "severity": severity,
             "skipped": data.skipped(),
             "subset": args.subset,
         },
     });
-    let corrupted = match (&args.corruption, args.severity) {
+    let corrupted = match (corruption, severity) {
         (Some(corruption), Some(severity)) => format!(" {corruption} {severity}"),
         _ => String::new(),
     };

@@ -13,7 +13,7 @@ pub mod speed;
 pub mod train;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use ttac::backbone::Architecture;
 use ttac::checkpoint::{Header, InputContract};
 use ttac::data::{Dataset, OpenOptions, default_root};
 
-use crate::args::Source;
+use crate::args::{Corrupted, Source};
 
 /// The architecture of a name, changed by `--set FIELD=VALUE` arguments.
 fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Result<Architecture> {
@@ -52,11 +52,15 @@ fn open(source: &Source, options: &OpenOptions) -> anyhow::Result<Box<dyn Datase
     )?)
 }
 
-/// Where photographs of frost lie: as given, or `$TTAC_FROST`.
-fn frost_textures(given: Option<&PathBuf>) -> Option<PathBuf> {
-    given
-        .cloned()
-        .or_else(|| std::env::var_os("TTAC_FROST").map(PathBuf::from))
+/// How to open a data set under one corruption, or under none, for a model that wants `size` pixels.
+fn open_options(corrupted: &Corrupted, corruption: Option<&str>, size: usize) -> OpenOptions {
+    OpenOptions {
+        corruption: corruption.map(str::to_owned),
+        severity: corrupted.severity,
+        corruption_seed: corrupted.corruption_seed,
+        frost_textures: corrupted.frost_textures.clone(),
+        ..OpenOptions::new(size)
+    }
 }
 
 /// Refuses to score a model on classes of other things.

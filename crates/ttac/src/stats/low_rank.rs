@@ -1,6 +1,9 @@
 //! Covariances by their largest directions.
 
-use faer::{MatRef, Side};
+use faer::diag::Diag;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd, self_adjoint_evd_scratch};
+use faer::{Mat, MatRef, Par, Spec};
 
 use super::{Covariance, Gaussian};
 use crate::{Error, Result};
@@ -13,20 +16,31 @@ impl Gaussian {
         let rank = rank.min(dimension);
         let full = self.covariance().to_full(dimension);
         let matrix = MatRef::from_row_major_slice(&full, dimension, dimension);
-        let eigen = matrix
-            .self_adjoint_eigen(Side::Lower)
-            .map_err(|e| Error::Invalid {
-                what: "covariance",
-                problem: format!("its directions cannot be found ({e:?})"),
-            })?;
+        // One thread: faer's parallel decomposition depends on how many there are.
+        let par = Par::Seq;
+        let (mut values, mut vectors) = (Diag::zeros(dimension), Mat::zeros(dimension, dimension));
+        let vectors_wanted = ComputeEigenvectors::Yes;
+        let scratch =
+            self_adjoint_evd_scratch::<f64>(dimension, vectors_wanted, par, Spec::default());
+        self_adjoint_evd(
+            matrix,
+            values.as_mut(),
+            Some(vectors.as_mut()),
+            par,
+            MemStack::new(&mut MemBuffer::new(scratch)),
+            Spec::default(),
+        )
+        .map_err(|e| Error::Invalid {
+            what: "covariance",
+            problem: format!("its directions cannot be found ({e:?})"),
+        })?;
         // Ascending.
-        let values: Vec<f64> = eigen.S().column_vector().iter().copied().collect();
+        let values: Vec<f64> = values.column_vector().iter().copied().collect();
         let small = dimension - rank;
         let ridge = match small {
             0 => 0.0,
             _ => values[..small].iter().sum::<f64>().max(0.0) / small as f64,
         };
-        let vectors = eigen.U();
         let mut factors = Vec::with_capacity(rank * dimension);
         for index in (small..dimension).rev() {
             let length = (values[index] - ridge).max(0.0).sqrt();

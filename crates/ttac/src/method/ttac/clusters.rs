@@ -1,0 +1,183 @@
+//! Anchors, who belongs to which class, and the pull on the features.
+
+use burn::tensor::{Tensor, TensorData};
+use ttac_kernels::loss_with_gradient;
+
+use super::{GlobalPart, TtacConfig};
+use crate::stats::{
+    Anchor, Covariance, CovarianceKind, Gaussian, Measure, SourceStatistics, Update,
+};
+use crate::{Error, Result};
+
+/// Features from which on values of full divergences, which nothing but the log needs, are not
+/// computed: they cost as much as the gradients.
+const LOGGED_FEATURES: usize = 512;
+
+/// The source, prepared.
+#[derive(Clone, Debug)]
+pub(super) struct Anchors {
+    pub classes: Vec<Anchor>,
+    pub global: Anchor,
+    pub projection: Option<Anchor>,
+    pub template: f64,
+    pub projection_template: f64,
+}
+
+impl Anchors {
+    pub fn new(source: &SourceStatistics, config: &TtacConfig) -> Result<Self> {
+        let template = source.global.template(config.template_divisor);
+        let doubled = if config.double_source_template {
+            2.0
+        } else {
+            1.0
+        };
+        let kl = Measure::Kl(config.direction);
+        let global_measure = match config.global_part {
+            GlobalPart::L2 => Measure::L2,
+            GlobalPart::Kl | GlobalPart::None => kl,
+        };
+        let classes = source.classes.iter().map(|class| {
+            let class = class_of(class, config).add_template(doubled * template);
+            Anchor::new(&class, kl)
+        });
+        let mut projection_template = 0.0;
+        let projection = if config.align_projection {
+            let outputs = source.projection.as_ref().ok_or_else(|| Error::Invalid {
+                what: "anchors",
+                problem: "they have no statistics of projections; this network has no projection head, or had none when they were made".to_owned(),
+            })?;
+            projection_template = outputs.template(config.template_divisor);
+            let outputs = outputs.clone().add_template(projection_template);
+            Some(Anchor::new(&outputs, kl)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            classes: classes.collect::<Result<_>>()?,
+            global: Anchor::new(
+                &source.global.clone().add_template(template),
+                global_measure,
+            )?,
+            projection,
+            template,
+            projection_template,
+        })
+    }
+}
+
+/// A source class with as much of its covariance as is used.
+pub(super) fn class_of(class: &Gaussian, config: &TtacConfig) -> Gaussian {
+    match (config.class_covariance, class.covariance()) {
+        (CovarianceKind::Full, Covariance::LowRank { .. } | Covariance::Diagonal(_)) => {
+            class.clone()
+        }
+        (kind, _) => class.to_kind(kind),
+    }
+}
+
+/// An anchor that is kept, or one of the moment.
+pub(super) enum Held<'a> {
+    Shared(&'a Anchor),
+    Own(Box<Anchor>),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Anchor;
+
+    fn deref(&self) -> &Anchor {
+        match self {
+            Self::Shared(anchor) => anchor,
+            Self::Own(anchor) => anchor,
+        }
+    }
+}
+
+/// Which rows belong to which class.
+pub(super) enum Members {
+    /// A label for each accepted row.
+    Hard(Vec<Option<usize>>),
+    /// Responsibilities, `[classes, rows]`, and the number of rows.
+    Soft(Vec<f32>, usize),
+}
+
+impl Members {
+    /// Rows of a class, and their weights; none if there are none.
+    pub fn of(&self, class: usize) -> Option<(Vec<usize>, Option<Vec<f32>>)> {
+        match self {
+            Self::Hard(labels) => {
+                let rows = labels.iter().enumerate();
+                let rows = rows.filter(|(_, label)| **label == Some(class));
+                let rows: Vec<usize> = rows.map(|(row, _)| row).collect();
+                (!rows.is_empty()).then_some((rows, None))
+            }
+            Self::Soft(shares, rows) => {
+                let shares = shares[class * rows..][..*rows].to_vec();
+                Some(((0..*rows).collect(), Some(shares)))
+            }
+        }
+    }
+}
+
+/// The gradient with respect to the features, as it comes together.
+pub(super) struct Pull {
+    pub features: usize,
+    pub gradient: Vec<f32>,
+    pub notes: Vec<String>,
+    logged: bool,
+}
+
+impl Pull {
+    pub fn new(rows: usize, features: usize) -> Self {
+        Self {
+            features,
+            gradient: vec![0.0; rows * features],
+            notes: Vec::new(),
+            logged: features <= LOGGED_FEATURES,
+        }
+    }
+
+    /// Adds a weighted divergence's gradient; its weighted value (zero where it is not logged).
+    pub fn add(
+        &mut self,
+        anchor: &Anchor,
+        target: &Gaussian,
+        update: &Update,
+        chosen: &[f32],
+        indices: &[usize],
+        weight: f64,
+    ) -> Result<f64> {
+        let divergence = anchor.divergence(target)?;
+        if divergence.ridge_added() > 0.0 {
+            let ridge = divergence.ridge_added();
+            self.notes.push(format!(
+                "a covariance was raised by {ridge:.1e} to be factorised"
+            ));
+        }
+        let rows = divergence.gradient_rows_of(update, chosen);
+        for (&index, row) in indices.iter().zip(rows.chunks_exact(self.features)) {
+            let place = &mut self.gradient[index * self.features..][..self.features];
+            for (sum, value) in place.iter_mut().zip(row) {
+                *sum += (weight * f64::from(*value)) as f32;
+            }
+        }
+        Ok(if self.logged {
+            weight * divergence.value()
+        } else {
+            0.0
+        })
+    }
+
+    /// The loss with this gradient.
+    pub fn loss(self, outputs: Tensor<2>, value: f64) -> Tensor<1> {
+        let shape = outputs.dims();
+        let gradient = Tensor::from_data(TensorData::new(self.gradient, shape), &outputs.device());
+        loss_with_gradient(outputs, gradient, value as f32)
+    }
+}
+
+pub(super) fn chosen_rows(values: &[f32], indices: &[usize], features: usize) -> Vec<f32> {
+    let rows = indices
+        .iter()
+        .map(|&row| &values[row * features..][..features]);
+    rows.flatten().copied().collect()
+}

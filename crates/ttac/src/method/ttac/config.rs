@@ -1,0 +1,242 @@
+//! Constants and switches.
+
+use serde::{Deserialize, Serialize};
+
+use crate::method::NormUpdates;
+use crate::optim::OptimiserConfig;
+use crate::stats::{
+    CovarianceKind, Eviction, FilterConfig, FilterMode, KlDirection, SoftMoment, TEMPLATE_DIVISOR,
+};
+use crate::{Error, Result};
+
+/// Constants and switches of [`Ttac`](super::Ttac). The default is the released program's for CIFAR-10 with a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of an ablation"
+)]
+pub struct TtacConfig {
+    /// The optimiser.
+    pub optimiser: OptimiserConfig,
+    /// Its learning rate.
+    pub learning_rate: f64,
+    /// Weight of all anchored losses.
+    pub loss_scale: f64,
+    /// Visits after which the global statistics forget.
+    pub clip: f64,
+    /// Visits after which the statistics of a class forget.
+    pub class_clip: f64,
+    /// Which samples enter the class statistics.
+    pub filter: FilterConfig,
+    /// Where the posteriors for the filter come from.
+    pub posteriors: Posteriors,
+    /// When the class part counts.
+    pub gate: ClassGate,
+    /// Whether there is a class part.
+    pub class_part: bool,
+    /// What the global part is.
+    pub global_part: GlobalPart,
+    /// Which divergence.
+    pub direction: KlDirection,
+    /// How samples are assigned to classes.
+    pub assignment: Assignment,
+    /// How much of the class covariances is used.
+    pub class_covariance: CovarianceKind,
+    /// The template added to every covariance is the largest entry of the global one over this.
+    pub template_divisor: f64,
+    /// Whether source classes get the template twice, as in the released program for CIFAR-100.
+    pub double_source_template: bool,
+    /// Weight of SHOT's information maximisation; zero for none.
+    pub information_weight: f64,
+    /// Whether the contrastive loss of joint training goes on.
+    pub contrastive: bool,
+    /// Whether the outputs of the projection head are aligned too.
+    pub align_projection: bool,
+    /// Whether the projection head is trained, with `contrastive`.
+    pub train_projection: bool,
+    /// What the classes are anchored to.
+    pub source: SourceKind,
+    /// How the running norm statistics follow.
+    pub norm: NormUpdates,
+}
+
+/// Where the posteriors for the filter come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Posteriors {
+    /// A second forward pass with running norm statistics, after they have moved.
+    #[default]
+    Running,
+    /// The forward pass of the features itself, with statistics of the batch.
+    Batch,
+}
+
+/// When the class part counts. Statistics are kept up to date in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassGate {
+    /// In which epochs over the queue.
+    pub epochs: EpochGate,
+    /// Only with a full queue.
+    pub full_queue: bool,
+    /// Only for classes with at least so many accepted visits.
+    pub visits: f64,
+}
+
+/// In which epochs over the queue the class part counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EpochGate {
+    /// In all.
+    #[default]
+    Always,
+    /// In those after half of the planned ones.
+    SecondHalf,
+    /// In those after a given one.
+    After(usize),
+}
+
+/// The global part of the loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GlobalPart {
+    /// The divergence of the global Gaussians.
+    #[default]
+    Kl,
+    /// Squared distance of means and covariances.
+    L2,
+    /// None.
+    None,
+}
+
+/// How samples are assigned to classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Assignment {
+    /// By filtered pseudo-label.
+    #[default]
+    Hard,
+    /// By responsibility of the target's Gaussians, all samples.
+    Soft(SoftMoment),
+}
+
+/// What the classes are anchored to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    /// Statistics of source features.
+    #[default]
+    Statistics,
+    /// The classifier's rows, as long as the target's class means: no source data at all.
+    Classifier,
+}
+
+impl Default for TtacConfig {
+    fn default() -> Self {
+        Self {
+            optimiser: OptimiserConfig::SGD,
+            learning_rate: 0.01,
+            loss_scale: 0.05,
+            clip: 1280.0,
+            class_clip: 128.0,
+            filter: FilterConfig::default(),
+            posteriors: Posteriors::Running,
+            gate: ClassGate {
+                epochs: EpochGate::SecondHalf,
+                ..ClassGate::default()
+            },
+            class_part: true,
+            global_part: GlobalPart::Kl,
+            direction: KlDirection::Symmetric,
+            assignment: Assignment::Hard,
+            class_covariance: CovarianceKind::Full,
+            template_divisor: TEMPLATE_DIVISOR,
+            double_source_template: false,
+            information_weight: 0.0,
+            contrastive: false,
+            align_projection: false,
+            train_projection: true,
+            source: SourceKind::Statistics,
+            norm: NormUpdates::default(),
+        }
+    }
+}
+
+impl TtacConfig {
+    /// The released program without a queue: confident samples of the very forward pass, classes
+    /// with at least 16 visits.
+    pub fn without_queue() -> Self {
+        Self {
+            filter: FilterConfig {
+                mode: FilterMode::Confidence,
+                ..FilterConfig::default()
+            },
+            posteriors: Posteriors::Batch,
+            gate: ClassGate {
+                visits: 16.0,
+                ..ClassGate::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// The released program over the whole data set: the class part counts from the start.
+    pub fn multi_pass() -> Self {
+        Self {
+            gate: ClassGate::default(),
+            filter: FilterConfig {
+                eviction: Eviction::Keep,
+                ..FilterConfig::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Without source statistics.
+    pub fn source_free(self) -> Self {
+        Self {
+            source: SourceKind::Classifier,
+            global_part: GlobalPart::None,
+            ..self
+        }
+    }
+
+    /// Everything that is wrong with it.
+    pub fn validate(&self) -> Result<()> {
+        let mut problems = self.norm.problems();
+        let positive = [
+            ("learning_rate", self.learning_rate),
+            ("loss_scale", self.loss_scale),
+            ("clip", self.clip),
+            ("class_clip", self.class_clip),
+            ("template_divisor", self.template_divisor),
+        ];
+        for (name, value) in positive {
+            if !(value.is_finite() && value > 0.0) {
+                problems.push(format!("`{name}` must be above zero, found {value}"));
+            }
+        }
+        if let Err(error) = self.filter.validate() {
+            problems.push(error.to_string());
+        }
+        if self.source == SourceKind::Classifier {
+            if self.global_part != GlobalPart::None {
+                problems.push("without source statistics there is no global part".to_owned());
+            }
+            if self.assignment != Assignment::Hard {
+                problems.push("without source statistics assignment is hard".to_owned());
+            }
+        }
+        if self.align_projection && self.source == SourceKind::Classifier {
+            problems.push("without source statistics projections cannot be aligned".to_owned());
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: "ttac configuration",
+            problem: problems.join("; "),
+        })
+    }
+}
