@@ -66,6 +66,8 @@ pub enum Command {
     Anchors(Anchors),
     /// Adapt a model to an unlabelled stream while it predicts, and say what that was worth
     Adapt(Adapt),
+    /// Run a grid of adaptations from a TOML file; what is done is kept, so it resumes
+    Bench(Bench),
     /// Write a data set under corruptions, as arrays or pictures
     Corrupt(Corrupt),
     /// Time forward passes and training steps of an architecture on this machine
@@ -573,6 +575,26 @@ pub struct Adapt {
 }
 
 #[derive(Debug, clap::Args)]
+pub struct Bench {
+    /// A TOML file: `[grid]` has options of `ttac adapt`, a list where several values are wanted, and
+    /// each `[[row]]` a name and its own options
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+
+    /// Folder for the cells; default `results/` and the name of the configuration
+    #[arg(long, short, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Run only the I-th of N disjoint parts of the grid, as in `--shard 2/4`
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub shard: Option<(usize, usize)>,
+
+    /// Only check the configuration and list the cells
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub struct Corrupt {
     #[command(flatten)]
     pub source: Source,
@@ -736,5 +758,15 @@ fn order(text: &str) -> Result<Order, String> {
         "in-order" => Ok(Order::InOrder {}),
         "correlated" => Ok(correlated(0.1)),
         _ => Err("expected `shuffled`, `in-order`, `correlated` or `correlated:NUMBER`".to_owned()),
+    }
+}
+
+fn shard(text: &str) -> Result<(usize, usize), String> {
+    let parts = text
+        .split_once('/')
+        .and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
+    match parts {
+        Some((part, parts)) if (1..=parts).contains(&part) => Ok((part, parts)),
+        _ => Err("expected I/N with I from 1 to N".to_owned()),
     }
 }

@@ -21,6 +21,7 @@ pub struct Progress {
 pub enum Unit {
     Bytes,
     Images,
+    Cells,
 }
 
 impl Progress {
@@ -33,6 +34,7 @@ impl Progress {
         };
         let template = match unit {
             Unit::Bytes => "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            Unit::Cells => "{msg} {wide_bar} {pos} of {len} cells, {eta} left",
             Unit::Images => "{msg} {wide_bar} {pos} of {len} images, {per_sec}, {eta} left",
         };
         let style = ProgressStyle::with_template(template).expect("the template is a constant");

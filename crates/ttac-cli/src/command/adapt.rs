@@ -9,79 +9,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use ttac::archive::{self, Arrays, Kind};
 use ttac::backbone::{Backbone, load_tensors};
-use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::Dataset;
-use ttac::method::{Learned, Method, MethodConfig};
-use ttac::protocol::{
-    AnchorCard, Card, Guard, Passes, Prediction, Protocol, QueueConfig, Recorder, RunRecord,
-    Runner, Selection, Sink, StepRecord, Stream,
-};
-use ttac::stats::SourceStatistics;
-use ttac::stream::{Choose, Domain, Domains, StreamConfig, StreamPlan};
+use ttac::checkpoint::Checkpoint;
+use ttac::method::{Learned, Method};
+use ttac::protocol::{Card, Passes, Prediction, Recorder, RunRecord, Runner, Sink, StepRecord};
 use ttac::{Error, write_atomically};
 
-use super::{check_classes, open, open_options, print, program};
+use super::experiment::Experiment;
+use super::print;
 use crate::args::{Adapt, Options};
 use crate::progress::{Progress, Unit, say};
 use crate::{device, interrupt};
 
-/// Passes over the set where nobody says how many.
-const DEFAULT_PASSES: usize = 10;
-
 pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
-    let checkpoint = Checkpoint::load(&args.model, &device)?;
+    let experiment = Experiment::new(args, &device)?;
+    let Experiment {
+        checkpoint,
+        protocol,
+        plan,
+        card,
+        ..
+    } = &experiment;
     let header = &checkpoint.header;
-    let protocol = protocol(args);
-    let config = method_config(args, &protocol)?;
-    let digest = fingerprint(&header.architecture, &checkpoint.network);
-    let anchors = match &args.anchors {
-        Some(path) => {
-            let statistics = SourceStatistics::load(path)?;
-            statistics.check_backbone(&digest)?;
-            Some(statistics)
-        }
-        None => None,
-    };
-    check_family(args, &config, &protocol)?;
-    let mut method = config.init(checkpoint.network.clone(), anchors.as_ref())?;
-    let (stream_config, domains) = domains(args, header.input.height)?;
-    for data in &domains {
-        check_classes(&args.model, header, data.as_ref())?;
-    }
-    let plan = plan(&stream_config, &domains)?;
-    let stream = Stream {
-        plan: &plan,
-        domains: &domains,
-        input: &header.input,
-        device: &device,
-    };
-    let card = Card {
-        method: method.name().to_owned(),
-        preset: args.preset,
-        family: Card::family(&config, &protocol),
-        constants: config.clone(),
-        protocol: protocol.clone(),
-        architecture: header.architecture.name(),
-        model: digest,
-        source_objective: header.objective,
-        anchors: anchors
-            .as_ref()
-            .filter(|_| config.needs_anchors())
-            .map(AnchorCard::from),
-        stream: stream_config,
-        corruptions: domains.iter().map(|data| data.corruption()).collect(),
-        plan: plan.digest(),
-        oracle: matches!(
-            protocol.passes,
-            Passes::Many {
-                selection: Selection::OracleBest,
-                ..
-            }
-        ),
-        skipped: domains.iter().map(|data| data.skipped()).sum(),
-        program: program(),
-    };
+    let mut method = experiment.method()?;
+    let stream = experiment.stream(&device);
     if let Some(queue) = protocol.queue {
         let image = header.input.height * header.input.width * 3;
         let bytes = (queue.capacity * (image + 4 * header.classes.len())) as u64;
@@ -92,16 +43,11 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
         ));
     }
 
-    let mut follower = Follower::new(
-        args,
-        &card,
-        plan.samples(),
-        checkpoint.network.num_classes(),
-    );
-    let mut runner = Runner::new(&protocol, &stream)?;
+    let mut follower = Follower::new(args, card, plan.samples(), checkpoint.network.num_classes());
+    let mut runner = Runner::new(protocol, &stream)?;
     if args.resume {
         let path = args.checkpoint.as_ref().expect("clap asks for it");
-        let recorder = restore(path, &card, method.as_mut())?;
+        let recorder = restore(path, card, method.as_mut())?;
         runner = runner.skip_to(recorder.batches())?;
         follower.start_from(recorder);
     }
@@ -112,7 +58,7 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
     if stopped {
         let hint = match &args.checkpoint {
             Some(path) => {
-                save(path, &card, method.as_ref(), &recorder)?;
+                save(path, card, method.as_ref(), &recorder)?;
                 "the same command with `--resume` continues"
             }
             None => "with `--checkpoint FILE` it could be continued",
@@ -133,7 +79,7 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
         };
         adapted.save(path)?;
     }
-    let record = recorder.finish(card);
+    let record = recorder.finish(card.clone());
     if let Some(path) = &args.out {
         write_atomically(
             path,
@@ -144,118 +90,6 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
     let seconds = record.learning_seconds + record.predicting_seconds;
     result["seconds"] = json!(seconds);
     print(options.json, &result, &summary(&record, seconds))
-}
-
-fn protocol(args: &Adapt) -> Protocol {
-    let many = args.protocol.ends_with('m');
-    let queue = QueueConfig {
-        capacity: args.queue,
-        epochs: args.epochs.unwrap_or(QueueConfig::default().epochs),
-    };
-    Protocol {
-        passes: if many {
-            Passes::Many {
-                epochs: args.epochs.unwrap_or(DEFAULT_PASSES),
-                selection: if args.oracle {
-                    Selection::OracleBest
-                } else {
-                    Selection::Last
-                },
-            }
-        } else {
-            Passes::One
-        },
-        queue: (!many && !args.no_queue).then_some(queue),
-        minibatch: args.minibatch,
-        prediction: if args.predict_first {
-            Prediction::PredictFirst
-        } else {
-            Prediction::AdaptFirst
-        },
-        reset: args.reset,
-        guard: Guard {
-            action: args.guard,
-            ..Guard::default()
-        },
-        arrival_rate: args.speed,
-        seed: args.seed,
-    }
-}
-
-fn method_config(args: &Adapt, protocol: &Protocol) -> anyhow::Result<MethodConfig> {
-    let mut config = MethodConfig::by_name(&args.method, args.preset, protocol.setting())?;
-    for assignment in &args.set {
-        let Some((field, value)) = assignment.split_once('=') else {
-            bail!("`--set {assignment}`: expected FIELD=VALUE");
-        };
-        config = config.with_field(field, value)?;
-    }
-    Ok(config)
-}
-
-/// The letters have to be those of the method.
-fn check_family(args: &Adapt, config: &MethodConfig, protocol: &Protocol) -> anyhow::Result<()> {
-    let family = Card::family(config, protocol).to_lowercase();
-    if family == args.protocol {
-        return Ok(());
-    }
-    let problem = if family.starts_with('y') {
-        format!(
-            "`{}` learns with a self-supervised branch, which is a Y protocol",
-            args.method
-        )
-    } else {
-        format!(
-            "`{}` has no self-supervised branch, which is an N protocol",
-            args.method
-        )
-    };
-    Err(Error::Invalid {
-        what: "protocol",
-        problem: format!("{problem}: give `--protocol {family}`"),
-    }
-    .into())
-}
-
-fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
-    let corruptions: Vec<Option<&str>> = match &args.corrupted.corruption {
-        None => vec![None],
-        Some(list) => list.split(',').map(|name| Some(name.trim())).collect(),
-    };
-    let mut opened = Vec::new();
-    let mut names = Vec::new();
-    for corruption in corruptions {
-        let asked = open_options(&args.corrupted, corruption, size).with_skip_bad(args.skip_bad);
-        opened.push(open(&args.source, &asked)?);
-        names.push(match (corruption, args.corrupted.severity) {
-            (Some(name), Some(severity)) => Domain::corrupted(&args.source.data, name, severity),
-            _ => Domain::clean(&args.source.data),
-        });
-    }
-    let domains = if names.len() == 1 {
-        Domains::One {
-            domain: names.remove(0),
-        }
-    } else {
-        Domains::Sequence { domains: names }
-    };
-    let mut config = StreamConfig::new(domains)
-        .with_order(args.order.clone())
-        .with_batch_size(args.batch_size.get())
-        .with_seed(args.seed);
-    if let Some(count) = args.subset {
-        config = config.with_subset(count.get(), Choose::First);
-    }
-    Ok((config, opened))
-}
-
-fn plan(config: &StreamConfig, domains: &[Box<dyn Dataset>]) -> ttac::Result<StreamPlan> {
-    let labels: Vec<Vec<usize>> = domains
-        .iter()
-        .map(|data| data.labels())
-        .collect::<ttac::Result<_>>()?;
-    let lists: Vec<&[usize]> = labels.iter().map(Vec::as_slice).collect();
-    config.plan(&lists, domains[0].classes().len())
 }
 
 fn summary(record: &RunRecord, seconds: f64) -> String {

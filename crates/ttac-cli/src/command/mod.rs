@@ -2,9 +2,11 @@
 
 pub mod adapt;
 pub mod anchors;
+pub mod bench;
 pub mod completions;
 pub mod corrupt;
 pub mod eval;
+mod experiment;
 pub mod export;
 pub mod fetch;
 pub mod import;

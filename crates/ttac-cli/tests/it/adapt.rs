@@ -135,3 +135,93 @@ fn mistakes_are_named() {
         assert!(error.contains(expected), "{change}: {error}");
     }
 }
+
+const GRID: &str = r#"
+[grid]
+model = "run/model.safetensors"
+data = "shapes10"
+subset = 80
+batch-size = 40
+severity = 5
+corruption = ["snow", "contrast"]
+seed = [0, 1]
+no-queue = true
+
+[[row]]
+name = "TEST"
+method = "test"
+
+[[row]]
+name = "TTAC"
+method = "ttac"
+anchors = "a"
+set = { loss_scale = 0.01, "filter.posterior_threshold" = 0.5 }
+"#;
+
+/// Cells by name, without their times.
+fn cells(world: &World, folder: &str) -> Vec<(String, serde_json::Value)> {
+    let files = std::fs::read_dir(world.path(folder)).unwrap();
+    let mut cells: Vec<_> = files
+        .map(|file| {
+            let file = file.unwrap();
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            let mut cell: serde_json::Value = serde_json::from_str(&text).unwrap();
+            for time in ["learning_seconds", "predicting_seconds"] {
+                cell["record"][time] = 0.into();
+            }
+            (file.file_name().into_string().unwrap(), cell)
+        })
+        .collect();
+    cells.sort_by(|a, b| a.0.cmp(&b.0));
+    cells
+}
+
+#[test]
+fn a_grid_that_was_cut_short_ends_like_one_that_was_not() {
+    let world = adapted();
+    std::fs::write(world.path("grid.toml"), GRID).unwrap();
+    let plan = world.json("bench grid.toml --out whole --dry-run --json");
+    assert_eq!(plan["left"], 8);
+    assert!(!world.path("whole").exists());
+    world.stdout("bench grid.toml --out whole");
+    let whole = cells(&world, "whole");
+    assert_eq!(whole.len(), 8);
+    // Killed at any time: cells are missing, and one was cut in half by another program.
+    std::fs::create_dir(world.path("part")).unwrap();
+    for (name, _) in &whole[..3] {
+        let from = world.path("whole").join(name);
+        std::fs::copy(from, world.path("part").join(name)).unwrap();
+    }
+    std::fs::write(world.path("part").join(&whole[4].0), "{\"row\":").unwrap();
+    let result = world.json("bench grid.toml --out part --json");
+    assert_eq!(result["run_now"], 5);
+    assert_eq!(cells(&world, "part"), whole);
+    // Two shards are the whole.
+    world.stdout("bench grid.toml --out shards --shard 1/2");
+    assert_eq!(cells(&world, "shards").len(), 4);
+    world.stdout("bench grid.toml --out shards --shard 2/2");
+    assert_eq!(cells(&world, "shards"), whole);
+    // Another configuration does not touch these cells.
+    let changed = GRID.replace("loss_scale = 0.01", "loss_scale = 0.02");
+    std::fs::write(world.path("grid.toml"), changed).unwrap();
+    let result = world.json("bench grid.toml --out part --json");
+    assert_eq!(result["run_now"], 4);
+    assert_eq!(cells(&world, "part").len(), 12);
+}
+
+#[test]
+fn all_mistakes_of_a_grid_are_named_before_it_runs() {
+    let world = adapted();
+    let wrong = GRID
+        .replace("batch-size", "batchsize")
+        .replace("method = \"test\"", "methd = \"test\"");
+    std::fs::write(world.path("grid.toml"), wrong).unwrap();
+    let error = world.error("bench grid.toml --out o");
+    assert!(error.contains("did you mean `batch-size`?"), "{error}");
+    assert!(error.contains("did you mean `method`?"), "{error}");
+    let wrong = GRID.replace("anchors = \"a\"", "protocol = \"y-o\"");
+    std::fs::write(world.path("grid.toml"), wrong).unwrap();
+    let error = world.error("bench grid.toml --out o");
+    assert!(error.contains("row `TTAC`"), "{error}");
+    assert!(!world.path("o").exists());
+}

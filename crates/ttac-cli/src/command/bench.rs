@@ -1,0 +1,401 @@
+//! `ttac bench`: a grid of adaptations.
+//!
+//! A cell of the grid is a command line of `ttac adapt`. Its file is named by the row, the values of
+//! the axes and a digest of everything that went in, so a changed configuration, model or program
+//! never meets an old cell.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::{Args as _, Parser};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use toml::Value;
+use ttac::burn::tensor::Device;
+use ttac::protocol::{Recorder, RunRecord, Runner, Sink, StepRecord};
+use ttac::{Error, nearest, write_atomically};
+
+use super::experiment::Experiment;
+use super::{print, program};
+use crate::args::{Adapt, Bench, Options};
+use crate::progress::{Progress, Unit, say};
+use crate::{device, interrupt};
+
+/// Options of `adapt` that belong to the grid and not to a cell.
+const NOT_IN_CELLS: [&str; 8] = [
+    "out",
+    "log",
+    "predictions",
+    "save-model",
+    "checkpoint",
+    "checkpoint-every",
+    "resume",
+    "help",
+];
+
+/// The file, as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    #[serde(default)]
+    grid: toml::Table,
+    row: Vec<toml::Table>,
+}
+
+/// One cell of the grid.
+#[derive(Debug)]
+struct Cell {
+    row: String,
+    /// The values that differ from cell to cell of a row.
+    axes: BTreeMap<String, String>,
+    arguments: Vec<String>,
+    adapt: Adapt,
+}
+
+/// What is written of a cell.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellRecord {
+    pub row: String,
+    pub axes: BTreeMap<String, String>,
+    /// The options of `ttac adapt`.
+    pub command: Vec<String>,
+    pub record: RunRecord,
+}
+
+pub fn run(args: &Bench, options: &Options) -> anyhow::Result<()> {
+    let device = device::parse(&options.device)?;
+    let text = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
+    let cells = cells(&text).with_context(|| format!("`{}`", args.config.display()))?;
+    let stem = args.config.file_stem().unwrap_or_default();
+    let out = args.out.clone();
+    let out = out.unwrap_or_else(|| Path::new("results").join(stem));
+    let mut digests = Digests::default();
+    let mut places = Vec::new();
+    for cell in &cells {
+        places.push(out.join(cell.file_name(&mut digests)?));
+    }
+    let (part, parts) = args.shard.unwrap_or((1, 1));
+    let mine: Vec<usize> = (0..cells.len()).filter(|i| i % parts == part - 1).collect();
+    let left: Vec<usize> = mine
+        .iter()
+        .copied()
+        .filter(|&i| !is_whole(&places[i]))
+        .collect();
+    check_all(&cells, &left, &device)?;
+    if args.dry_run {
+        return describe(options, &cells, &places, &mine, left.len());
+    }
+
+    interrupt::listen();
+    let mut progress =
+        Progress::new("bench", mine.len() as u64, Unit::Cells).at((mine.len() - left.len()) as u64);
+    for &index in &left {
+        let cell = &cells[index];
+        progress.note(cell.title());
+        let experiment = Experiment::new(&cell.adapt, &device)?;
+        let Some(record) = execute(&experiment, &device)? else {
+            bail!("stopped; the same command continues with the cells that are left");
+        };
+        progress.line(&format!(
+            "{}: error {:.2} %",
+            cell.title(),
+            record.error_percent
+        ));
+        let whole = CellRecord {
+            row: cell.row.clone(),
+            axes: cell.axes.clone(),
+            command: cell.arguments.clone(),
+            record,
+        };
+        let json = serde_json::to_string(&whole)?;
+        write_atomically(&places[index], format!("{json}\n").as_bytes())?;
+        progress.advance(1);
+    }
+    drop(progress);
+    let result = json!({
+        "folder": out,
+        "cells": mine.len(),
+        "run_now": left.len(),
+    });
+    let text = format!(
+        "{} cells in {}, {} of them run now",
+        mine.len(),
+        out.display(),
+        left.len()
+    );
+    print(options.json, &result, &text)
+}
+
+/// All cells of a file, in the order of its rows.
+fn cells(text: &str) -> anyhow::Result<Vec<Cell>> {
+    let config: Config = toml::from_str(text)?;
+    let mut problems = Vec::new();
+    let mut cells = Vec::new();
+    for row in &config.row {
+        let mut options = config.grid.clone();
+        options.extend(row.clone());
+        let Some(Value::String(name)) = options.remove("name") else {
+            problems.push("a row has no `name`".to_owned());
+            continue;
+        };
+        problems.extend(unknown_keys(&name, &options));
+        for assignment in assignments(&options) {
+            match Cell::new(&name, assignment) {
+                Ok(cell) => cells.push(cell),
+                Err(problem) => problems.push(format!("row `{name}`: {problem:#}")),
+            }
+        }
+    }
+    problems.dedup();
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    if cells.is_empty() {
+        bail!("there is no `[[row]]`, so there is nothing to run");
+    }
+    Ok(cells)
+}
+
+/// Keys that are no options of a cell.
+fn unknown_keys(row: &str, options: &toml::Table) -> Vec<String> {
+    let command = Adapt::augment_args(clap::Command::new("adapt"));
+    let known: Vec<String> = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        .filter(|name| !NOT_IN_CELLS.contains(&name.as_str()))
+        .collect();
+    let unknown = options.keys().filter(|key| !known.contains(key));
+    unknown
+        .map(|key| {
+            let advice = match nearest(key, known.iter().map(String::as_str)) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "see `ttac adapt --help`".to_owned(),
+            };
+            format!("row `{row}`: unknown option `{key}`; {advice}")
+        })
+        .collect()
+}
+
+/// All combinations of the values of options that are lists.
+fn assignments(options: &toml::Table) -> Vec<Vec<(String, Value, bool)>> {
+    let mut all: Vec<Vec<(String, Value, bool)>> = vec![Vec::new()];
+    for (key, value) in options {
+        let (values, is_axis) = match value {
+            Value::Array(values) if key != "set" => (values.clone(), true),
+            Value::String(name) if key == "corruption" && is_group(name) => (group(name), true),
+            value => (vec![value.clone()], false),
+        };
+        let extend = |start: &Vec<(String, Value, bool)>| {
+            let longer = values.iter().map(|value| {
+                let mut longer = start.clone();
+                longer.push((key.clone(), value.clone(), is_axis));
+                longer
+            });
+            longer.collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(extend).collect();
+    }
+    all
+}
+
+fn is_group(name: &str) -> bool {
+    ["all", "held-out"].contains(&name)
+}
+
+/// The corruptions that results are reported on, or those that constants are chosen on.
+fn group(name: &str) -> Vec<Value> {
+    use ttac_corrupt::Corruption;
+    let members: &[Corruption] = match name {
+        "held-out" => &Corruption::HELD_OUT,
+        _ => &Corruption::STANDARD,
+    };
+    let names = members.iter().map(|corruption| corruption.name());
+    names.map(|name| Value::String(name.to_owned())).collect()
+}
+
+/// So that a cell is parsed like a command line.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct AdaptLine {
+    #[command(flatten)]
+    adapt: Adapt,
+}
+
+impl Cell {
+    fn new(row: &str, assignment: Vec<(String, Value, bool)>) -> anyhow::Result<Self> {
+        let mut axes = BTreeMap::new();
+        let mut arguments = Vec::new();
+        for (key, value, is_axis) in assignment {
+            let flag = format!("--{key}");
+            match value {
+                Value::Boolean(true) => arguments.push(flag),
+                Value::Boolean(false) => {}
+                Value::Table(fields) if key == "set" => {
+                    for (field, value) in fields {
+                        arguments.extend([flag.clone(), format!("{field}={}", plain(&value)?)]);
+                    }
+                }
+                value => {
+                    let text = plain(&value)?;
+                    if is_axis {
+                        axes.insert(key, text.clone());
+                    }
+                    arguments.extend([flag, text]);
+                }
+            }
+        }
+        let line = AdaptLine::try_parse_from(&arguments);
+        let adapt = line
+            .map_err(|e| anyhow::anyhow!("{}", e.to_string().trim()))?
+            .adapt;
+        Ok(Self {
+            row: row.to_owned(),
+            axes,
+            arguments,
+            adapt,
+        })
+    }
+
+    fn title(&self) -> String {
+        let values: Vec<&str> = self.axes.values().map(String::as_str).collect();
+        format!("{} {}", self.row, values.join(" "))
+    }
+
+    /// The row, the values of the axes, and a digest of all that goes in.
+    fn file_name(&self, digests: &mut Digests) -> anyhow::Result<PathBuf> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(program().as_bytes());
+        for argument in &self.arguments {
+            hasher.update(argument.as_bytes());
+            hasher.update(b"\0");
+        }
+        let files = [Some(&self.adapt.model), self.adapt.anchors.as_ref()];
+        for file in files.into_iter().flatten() {
+            hasher.update(digests.of(file)?.as_bytes());
+        }
+        let digest = hasher.finalize().to_hex();
+        let readable = |text: &str| -> String {
+            let fit = |c: char| c.is_ascii_alphanumeric() || "+-_.".contains(c);
+            text.chars().map(|c| if fit(c) { c } else { '-' }).collect()
+        };
+        Ok(PathBuf::from(format!(
+            "{}.{}.json",
+            readable(&self.title()),
+            &digest[..12]
+        )))
+    }
+}
+
+/// A scalar as it is typed on a command line.
+fn plain(value: &Value) -> anyhow::Result<String> {
+    Ok(match value {
+        Value::String(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Boolean(switch) => switch.to_string(),
+        other => bail!("`{other}` is neither a number nor a word"),
+    })
+}
+
+/// Digests of files, each read once.
+#[derive(Default)]
+struct Digests(BTreeMap<PathBuf, blake3::Hash>);
+
+impl Digests {
+    fn of(&mut self, path: &Path) -> anyhow::Result<blake3::Hash> {
+        if let Some(digest) = self.0.get(path) {
+            return Ok(*digest);
+        }
+        let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+        let digest = blake3::hash(&bytes);
+        self.0.insert(path.to_owned(), digest);
+        Ok(digest)
+    }
+}
+
+/// Whether a cell is there and can be read; half a cell is run again.
+fn is_whole(path: &Path) -> bool {
+    let text = std::fs::read_to_string(path);
+    text.is_ok_and(|text| serde_json::from_str::<CellRecord>(&text).is_ok())
+}
+
+/// What would go wrong, row by row, before anything is run.
+fn check_all(cells: &[Cell], left: &[usize], device: &Device) -> anyhow::Result<()> {
+    let mut problems: Vec<String> = Vec::new();
+    let mut checked: Vec<&str> = Vec::new();
+    for cell in left.iter().map(|&index| &cells[index]) {
+        if checked.contains(&cell.row.as_str()) {
+            continue;
+        }
+        checked.push(&cell.row);
+        if let Err(error) = Experiment::new(&cell.adapt, device) {
+            problems.push(format!("row `{}`: {error:#}", cell.row));
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", problems.join("\n"))
+}
+
+fn describe(
+    options: &Options,
+    cells: &[Cell],
+    places: &[PathBuf],
+    mine: &[usize],
+    left: usize,
+) -> anyhow::Result<()> {
+    let titles: Vec<String> = mine.iter().map(|&index| cells[index].title()).collect();
+    let done: Vec<f64> = mine
+        .iter()
+        .filter_map(|&index| std::fs::read_to_string(&places[index]).ok())
+        .filter_map(|text| serde_json::from_str::<CellRecord>(&text).ok())
+        .map(|cell| cell.record.learning_seconds + cell.record.predicting_seconds)
+        .collect();
+    let estimate =
+        (!done.is_empty()).then(|| done.iter().sum::<f64>() / done.len() as f64 * left as f64);
+    let result = json!({ "cells": titles, "left": left, "estimated_seconds": estimate });
+    let time = estimate.map_or(String::new(), |seconds| {
+        format!(", about {seconds:.0} s by the cells that are done")
+    });
+    let text = format!(
+        "{}\n{} cells, {left} left{time}",
+        titles.join("\n"),
+        mine.len()
+    );
+    print(options.json, &result, &text)
+}
+
+/// The record of a cell; none if somebody asked to stop.
+fn execute(experiment: &Experiment, device: &Device) -> anyhow::Result<Option<RunRecord>> {
+    let stream = experiment.stream(device);
+    let mut method = experiment.method()?;
+    let mut follower = Follower {
+        recorder: Recorder::new(experiment.checkpoint.header.classes.len()),
+        stopped: false,
+    };
+    Runner::new(&experiment.protocol, &stream)?.run(method.as_mut(), &mut follower)?;
+    let record = follower.recorder.finish(experiment.card.clone());
+    for warning in record.warnings.iter().take(3) {
+        say(&format!("warning: {warning}"));
+    }
+    Ok((!follower.stopped).then_some(record))
+}
+
+struct Follower {
+    recorder: Recorder,
+    stopped: bool,
+}
+
+impl Sink for Follower {
+    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
+        self.stopped = interrupt::asked();
+        if self.stopped {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.recorder.step(record)
+    }
+}
