@@ -68,6 +68,8 @@ pub enum Command {
     Adapt(Adapt),
     /// Run a grid of adaptations from a TOML file; what is done is kept, so it resumes
     Bench(Bench),
+    /// Make a table of the cells that `bench` wrote, with their protocols as footnotes
+    Report(Report),
     /// Write a data set under corruptions, as arrays or pictures
     Corrupt(Corrupt),
     /// Time forward passes and training steps of an architecture on this machine
@@ -592,6 +594,27 @@ pub struct Bench {
     /// Only check the configuration and list the cells
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Report {
+    /// Folders of cells; several shards make one table
+    #[arg(value_name = "DIR", required = true)]
+    pub folders: Vec<PathBuf>,
+
+    /// How to write the table
+    #[arg(long, value_enum, default_value = "markdown")]
+    pub format: TableFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TableFormat {
+    /// With protocol cards as footnotes
+    Markdown,
+    /// Values alone
+    Csv,
+    /// A `tabular`
+    Latex,
 }
 
 #[derive(Debug, clap::Args)]

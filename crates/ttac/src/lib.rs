@@ -31,6 +31,7 @@ pub mod loss;
 pub mod method;
 pub mod optim;
 pub mod protocol;
+pub mod report;
 pub mod stats;
 pub mod stream;
 pub mod train;

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args as _, Parser};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use toml::Value;
 use ttac::burn::tensor::Device;
 use ttac::protocol::{Recorder, RunRecord, Runner, Sink, StepRecord};
+use ttac::report::CellRecord;
 use ttac::{Error, nearest, write_atomically};
 
 use super::experiment::Experiment;
@@ -52,17 +53,6 @@ struct Cell {
     axes: BTreeMap<String, String>,
     arguments: Vec<String>,
     adapt: Adapt,
-}
-
-/// What is written of a cell.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CellRecord {
-    pub row: String,
-    pub axes: BTreeMap<String, String>,
-    /// The options of `ttac adapt`.
-    pub command: Vec<String>,
-    pub record: RunRecord,
 }
 
 pub fn run(args: &Bench, options: &Options) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ pub mod export;
 pub mod fetch;
 pub mod import;
 pub mod info;
+pub mod report;
 pub mod speed;
 pub mod train;
 

@@ -201,12 +201,31 @@ fn a_grid_that_was_cut_short_ends_like_one_that_was_not() {
     assert_eq!(cells(&world, "shards").len(), 4);
     world.stdout("bench grid.toml --out shards --shard 2/2");
     assert_eq!(cells(&world, "shards"), whole);
+    let table = world.stdout("report whole");
+    assert!(table.contains("| TEST [1] | "), "{table}");
+    assert!(table.contains(" ± "), "two seeds: {table}");
+    assert!(
+        table.contains("2. ttac (recommended), N-O, no queue"),
+        "{table}"
+    );
+    let json = world.json("report shards --json");
+    assert_eq!(json["columns"], serde_json::json!(["contrast", "snow"]));
+    assert!(
+        world
+            .stdout("report whole --format csv")
+            .starts_with("method,contrast,snow,mean")
+    );
     // Another configuration does not touch these cells.
     let changed = GRID.replace("loss_scale = 0.01", "loss_scale = 0.02");
     std::fs::write(world.path("grid.toml"), changed).unwrap();
     let result = world.json("bench grid.toml --out part --json");
     assert_eq!(result["run_now"], 4);
     assert_eq!(cells(&world, "part").len(), 12);
+    let error = world.error("report part");
+    assert!(
+        error.contains("row `TTAC`: its cells differ in `constants`"),
+        "{error}"
+    );
 }
 
 #[test]
