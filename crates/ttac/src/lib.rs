@@ -32,6 +32,7 @@ pub mod method;
 pub mod optim;
 pub mod protocol;
 pub mod report;
+mod scores;
 pub mod stats;
 pub mod stream;
 pub mod train;
@@ -39,6 +40,7 @@ pub mod train;
 pub use burn;
 pub use error::{Error, Result, nearest};
 pub use files::{write_atomically, write_atomically_with};
+pub use scores::best;
 
 /// The choice of kernels, for benchmarks and tests.
 pub mod kernels {

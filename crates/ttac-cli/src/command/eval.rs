@@ -8,7 +8,7 @@ use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::activation::softmax;
 use ttac::checkpoint::{Checkpoint, fingerprint};
 use ttac::data::SampleId;
-use ttac::write_atomically;
+use ttac::{best, write_atomically};
 
 use super::{check_classes, open, open_options, print};
 use crate::args::{Corrupted, Eval, Options};
@@ -42,8 +42,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         let scores: Vec<f32> = scores.to_data().convert::<f32>().try_to_vec()?;
         let rows = scores.chunks_exact(header.classes.len());
         for ((row, label), id) in rows.zip(&batch.labels).zip(ids) {
-            let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-            let (predicted, confidence) = best.expect("a network has classes");
+            let (predicted, confidence) = best(row);
             wrong += usize::from(predicted != *label);
             writeln!(table, "{id},{label},{predicted},{confidence:.6}")?;
         }

@@ -76,7 +76,7 @@ impl<B: Backbone + 'static> Method for Bn<B> {
     fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
         if self.config.statistics == Statistics::Running {
             let mode = self.learner.updating();
-            // The buffers are shared with the learner only through the network itself.
+            // The pass is made for the running statistics that it moves.
             let images = Tensor::from_inner(minibatch.images.clone());
             let _ = self.learner.network().features(images, mode);
         }

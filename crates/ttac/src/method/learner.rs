@@ -1,10 +1,12 @@
 //! A network that is being adapted, with all that belongs to it.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{Array, Arrays};
-use crate::backbone::{Adaptable, Backbone, NormMode, load_tensors, parameters, tensors};
+use crate::backbone::{
+    Adaptable, Backbone, NormMode, ParameterKind, load_tensors, parameters, tensors,
+};
 use crate::optim::{Optimiser, OptimiserConfig};
 use crate::{Error, Result};
 
@@ -135,22 +137,12 @@ impl<B: Backbone> Learner<B> {
         self.norm_updates = 0;
     }
 
-    /// The network as it came.
-    pub fn source(&self) -> &B {
-        &self.source
-    }
-
-    /// Where the source computes.
-    pub fn device(&self) -> Device {
-        self.source.devices().remove(0)
-    }
-
     /// Length of the way the parameters have gone from the source, relative to their own length.
     pub fn drift(&self) -> f64 {
         let (now, before) = (tensors(&self.frozen()), tensors(&self.source));
         let (mut way, mut length) = (0.0, 0.0);
         for parameter in parameters(&self.source) {
-            if parameter.kind == crate::backbone::ParameterKind::Buffer {
+            if parameter.kind == ParameterKind::Buffer {
                 continue;
             }
             let values = |data: &TensorData| data.try_to_vec::<f32>().expect("parameters are f32");

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::learner::{rows, value};
 use super::{Learned, Learner, Method, Minibatch, NormUpdates, Stage};
-use crate::Result;
 use crate::archive::Arrays;
 use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
 use crate::loss::{cross_entropy, information_maximisation};
 use crate::optim::OptimiserConfig;
+use crate::{Result, best};
 
 /// Constants of [`Shot`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,11 +143,8 @@ impl<B: Backbone + 'static> Method for Shot<B> {
 pub(super) fn confident(logits: &Tensor<2>, threshold: f32) -> (Vec<usize>, Vec<usize>) {
     let [_, classes] = logits.dims();
     let probabilities = rows(&softmax(logits.clone().without_autodiff(), 1));
-    let best = probabilities.chunks_exact(classes).map(|row| {
-        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        best.expect("a network has classes")
-    });
-    let chosen = best.enumerate().filter(|(_, (_, p))| **p > threshold);
+    let best = probabilities.chunks_exact(classes).map(best);
+    let chosen = best.enumerate().filter(|(_, (_, p))| *p > threshold);
     chosen.map(|(row, (class, _))| (row, class)).unzip()
 }
 

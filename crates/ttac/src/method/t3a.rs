@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::learner::{from_bytes, rows, to_bytes};
 use super::{Learned, Method, Minibatch, Stage, Statistics};
-use crate::Result;
 use crate::archive::Arrays;
 use crate::backbone::{Backbone, NormMode, tensors};
+use crate::{Result, best};
 
 /// Constants of [`T3a`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,8 +142,7 @@ impl<B: Backbone> T3a<B> {
 
 /// The class with the largest score, and the entropy of the prediction.
 fn judge(logits: &[f32]) -> (usize, f32) {
-    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-    let (class, &largest) = best.expect("a network has classes");
+    let (class, largest) = best(logits);
     let sum: f32 = logits.iter().map(|z| (z - largest).exp()).sum();
     let entropy = logits.iter().map(|z| {
         let log_probability = z - largest - sum.ln();

@@ -13,7 +13,7 @@ use crate::checkpoint::{Augmentation, InputContract};
 use crate::data::{Batch, Dataset, Draw, Images, SampleId, Samples, augment, rotate};
 use crate::method::{Learned, Method, Minibatch, QueueState, Stage, Views, Wants};
 use crate::stream::{Arrival, StreamPlan};
-use crate::{Error, Result};
+use crate::{Error, Result, best};
 
 /// Batches between two looks at the parameters.
 const DRIFT_INTERVAL: usize = 8;
@@ -577,12 +577,7 @@ fn scored(
     let [_, classes] = scores.dims();
     let probabilities = softmax(scores, 1).to_data();
     let probabilities: Vec<f32> = probabilities.try_to_vec().expect("scores are f32");
-    let best = probabilities.chunks_exact(classes).map(|row| {
-        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        let (class, confidence) = best.expect("a network has classes");
-        (class, *confidence)
-    });
-    let (predicted, confidence) = best.unzip();
+    let (predicted, confidence) = probabilities.chunks_exact(classes).map(best).unzip();
     let warnings = learned.notes.clone();
     StepRecord {
         batch,

@@ -10,7 +10,7 @@ use super::{Covariance, CovarianceKind, Moments};
 use crate::backbone::{Backbone, NormMode};
 use crate::checkpoint::{Augmentation, InputContract};
 use crate::data::{Dataset, Draw, SampleId, augment};
-use crate::{Error, Result};
+use crate::{Error, Result, best};
 
 /// How source statistics are made.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,11 +146,10 @@ fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
 fn classes_of(logits: &Tensor<2>) -> Vec<usize> {
     let [_, classes] = logits.dims();
     let scores: Vec<f32> = logits.to_data().try_to_vec().expect("scores are f32");
-    let best = |row: &[f32]| {
-        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        best.map_or(0, |(class, _)| class)
-    };
-    scores.chunks_exact(classes).map(best).collect()
+    scores
+        .chunks_exact(classes)
+        .map(|row| best(row).0)
+        .collect()
 }
 
 fn check_counts(by_class: &[Moments], data: &dyn Dataset, labels: SourceLabels) -> Result<()> {

@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use super::TrainConfig;
 use super::loader::Prepared;
 use crate::backbone::{Backbone, NormMode};
+use crate::best;
 use crate::checkpoint::Objective;
 use crate::loss::{LabelSmoothing, contrastive, cross_entropy, smoothed_cross_entropy};
 
@@ -76,9 +77,6 @@ pub(super) fn right(logits: &Tensor<2>, labels: &[usize]) -> (usize, usize) {
     let data: TensorData = logits.to_data();
     let scores: Vec<f32> = data.try_to_vec().expect("scores are f32");
     let rows = scores.chunks_exact(classes).zip(labels);
-    let is_right = |(row, &label): (&[f32], &usize)| {
-        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        best.is_some_and(|(class, _)| class == label)
-    };
+    let is_right = |(row, &label): (&[f32], &usize)| best(row).0 == label;
     (rows.filter(|&row| is_right(row)).count(), labels.len())
 }
