@@ -16,7 +16,7 @@ use ttac::train::{Rotations, Schedule};
 
 /// Test-time training: take a trained classifier into a world it was not trained for.
 ///
-/// Bring weights from PyTorch with `ttac import`, data with `ttac fetch`, and measure with `ttac eval`.
+/// See it work with `ttac demo`. Bring weights from PyTorch with `ttac import`, data with `ttac fetch`, and measure with `ttac eval`.
 #[derive(Debug, Parser)]
 #[command(
     name = "ttac",
@@ -50,6 +50,8 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See it work: adapt the shipped model to corrupted images, without a download
+    Demo(Demo),
     /// Download a data set, check it and put it where the other commands look
     Fetch(Fetch),
     /// Turn PyTorch weights or foreign safetensors into a ttac checkpoint
@@ -574,6 +576,13 @@ pub struct Adapt {
     /// Continue from the state in the `--checkpoint` file
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Demo {
+    /// Folder for the model, the results and the page
+    #[arg(long, short, value_name = "DIR", default_value = "ttac-demo")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

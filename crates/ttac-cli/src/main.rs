@@ -39,6 +39,7 @@ fn run(args: Args) -> anyhow::Result<()> {
             .build_global()?;
     }
     match args.command {
+        Command::Demo(args) => command::demo::run(&args, &options),
         Command::Fetch(args) => command::fetch::run(&args, &options),
         Command::Import(args) => command::import::run(&args, &options),
         Command::Export(args) => command::export::run(&args, &options),

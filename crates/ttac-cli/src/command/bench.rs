@@ -39,10 +39,18 @@ const NOT_IN_CELLS: [&str; 8] = [
 /// The file, as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Config {
+pub struct Config {
+    /// Options of all rows.
     #[serde(default)]
-    grid: toml::Table,
+    pub grid: toml::Table,
     row: Vec<toml::Table>,
+}
+
+/// The cells of a configuration and where they are written.
+pub struct Grid {
+    cells: Vec<Cell>,
+    /// The file of every cell.
+    places: Vec<PathBuf>,
 }
 
 /// One cell of the grid.
@@ -58,70 +66,140 @@ struct Cell {
 pub fn run(args: &Bench, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let text = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
-    let cells = cells(&text).with_context(|| format!("`{}`", args.config.display()))?;
     let stem = args.config.file_stem().unwrap_or_default();
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| Path::new("results").join(stem));
-    let mut digests = Digests::default();
-    let mut places = Vec::new();
-    for cell in &cells {
-        places.push(out.join(cell.file_name(&mut digests)?));
-    }
-    let (part, parts) = args.shard.unwrap_or((1, 1));
-    let mine: Vec<usize> = (0..cells.len()).filter(|i| i % parts == part - 1).collect();
-    let left: Vec<usize> = mine
-        .iter()
-        .copied()
-        .filter(|&i| !is_whole(&places[i]))
-        .collect();
-    check_all(&cells, &left, &device)?;
+    let grid = toml::from_str(&text)
+        .map_err(anyhow::Error::from)
+        .and_then(|config| Grid::new(&config, &out))
+        .with_context(|| format!("`{}`", args.config.display()))?;
+    let mine = grid.part(args.shard.unwrap_or((1, 1)));
     if args.dry_run {
-        return describe(options, &cells, &places, &mine, left.len());
+        return grid.describe(options, &mine, &device);
     }
-
-    interrupt::listen();
-    let mut progress =
-        Progress::new("bench", mine.len() as u64, Unit::Cells).at((mine.len() - left.len()) as u64);
-    for &index in &left {
-        let cell = &cells[index];
-        progress.note(cell.title());
-        let experiment = Experiment::new(&cell.adapt, &device)?;
-        let Some(record) = execute(&experiment, &device)? else {
-            bail!("stopped; the same command continues with the cells that are left");
-        };
-        progress.line(&format!(
-            "{}: error {:.2} %",
-            cell.title(),
-            record.error_percent
-        ));
-        let whole = CellRecord {
-            row: cell.row.clone(),
-            axes: cell.axes.clone(),
-            command: cell.arguments.clone(),
-            record,
-        };
-        let json = serde_json::to_string(&whole)?;
-        write_atomically(&places[index], format!("{json}\n").as_bytes())?;
-        progress.advance(1);
-    }
-    drop(progress);
+    let run_now = grid.run("bench", &mine, &device)?;
     let result = json!({
         "folder": out,
         "cells": mine.len(),
-        "run_now": left.len(),
+        "run_now": run_now,
     });
     let text = format!(
-        "{} cells in {}, {} of them run now",
+        "{} cells in {}, {run_now} of them run now",
         mine.len(),
         out.display(),
-        left.len()
     );
     print(options.json, &result, &text)
 }
 
-/// All cells of a file, in the order of its rows.
-fn cells(text: &str) -> anyhow::Result<Vec<Cell>> {
-    let config: Config = toml::from_str(text)?;
+impl Grid {
+    /// All cells of a configuration, in the order of its rows, to be written into a folder.
+    pub fn new(config: &Config, folder: &Path) -> anyhow::Result<Self> {
+        let cells = cells(config)?;
+        let mut digests = Digests::default();
+        let places = cells
+            .iter()
+            .map(|cell| Ok(folder.join(cell.file_name(&mut digests)?)))
+            .collect::<anyhow::Result<_>>()?;
+        Ok(Self { cells, places })
+    }
+
+    /// The cells of one of several disjoint parts, counted from one.
+    pub fn part(&self, (part, parts): (usize, usize)) -> Vec<usize> {
+        let all = 0..self.cells.len();
+        all.filter(|i| i % parts == part - 1).collect()
+    }
+
+    /// Those of some cells that are not there yet.
+    fn left(&self, mine: &[usize]) -> Vec<usize> {
+        let left = mine.iter().copied();
+        left.filter(|&i| !is_whole(&self.places[i])).collect()
+    }
+
+    /// Runs what is left of some cells, after a check of all of them, and returns how many it ran.
+    pub fn run(
+        &self,
+        what: &'static str,
+        mine: &[usize],
+        device: &Device,
+    ) -> anyhow::Result<usize> {
+        let left = self.left(mine);
+        self.check(&left, device)?;
+        interrupt::listen();
+        let mut progress = Progress::new(what, mine.len() as u64, Unit::Cells)
+            .at((mine.len() - left.len()) as u64);
+        for &index in &left {
+            let cell = &self.cells[index];
+            progress.note(cell.title());
+            let experiment = Experiment::new(&cell.adapt, device)?;
+            let Some(record) = execute(&experiment, device)? else {
+                bail!("stopped; the same command continues with the cells that are left");
+            };
+            progress.line(&format!(
+                "{}: error {:.2} %",
+                cell.title(),
+                record.error_percent
+            ));
+            let whole = CellRecord {
+                row: cell.row.clone(),
+                axes: cell.axes.clone(),
+                command: cell.arguments.clone(),
+                record,
+            };
+            let json = serde_json::to_string(&whole)?;
+            write_atomically(&self.places[index], format!("{json}\n").as_bytes())?;
+            progress.advance(1);
+        }
+        Ok(left.len())
+    }
+
+    /// What would go wrong, row by row, before anything is run.
+    fn check(&self, left: &[usize], device: &Device) -> anyhow::Result<()> {
+        let mut problems: Vec<String> = Vec::new();
+        let mut checked: Vec<&str> = Vec::new();
+        for cell in left.iter().map(|&index| &self.cells[index]) {
+            if checked.contains(&cell.row.as_str()) {
+                continue;
+            }
+            checked.push(&cell.row);
+            if let Err(error) = Experiment::new(&cell.adapt, device) {
+                problems.push(format!("row `{}`: {error:#}", cell.row));
+            }
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        bail!("{}", problems.join("\n"))
+    }
+
+    /// Checks and lists some cells.
+    fn describe(&self, options: &Options, mine: &[usize], device: &Device) -> anyhow::Result<()> {
+        let left = self.left(mine);
+        self.check(&left, device)?;
+        let titles: Vec<String> = mine.iter().map(|&i| self.cells[i].title()).collect();
+        let done: Vec<f64> = mine
+            .iter()
+            .filter_map(|&index| std::fs::read_to_string(&self.places[index]).ok())
+            .filter_map(|text| serde_json::from_str::<CellRecord>(&text).ok())
+            .map(|cell| cell.record.learning_seconds + cell.record.predicting_seconds)
+            .collect();
+        let estimate = (!done.is_empty())
+            .then(|| done.iter().sum::<f64>() / done.len() as f64 * left.len() as f64);
+        let result = json!({ "cells": titles, "left": left.len(), "estimated_seconds": estimate });
+        let time = estimate.map_or(String::new(), |seconds| {
+            format!(", about {seconds:.0} s by the cells that are done")
+        });
+        let text = format!(
+            "{}\n{} cells, {} left{time}",
+            titles.join("\n"),
+            mine.len(),
+            left.len()
+        );
+        print(options.json, &result, &text)
+    }
+}
+
+/// All cells of a configuration, in the order of its rows.
+fn cells(config: &Config) -> anyhow::Result<Vec<Cell>> {
     let mut problems = Vec::new();
     let mut cells = Vec::new();
     for row in &config.row {
@@ -312,53 +390,6 @@ fn is_whole(path: &Path) -> bool {
     text.is_ok_and(|text| serde_json::from_str::<CellRecord>(&text).is_ok())
 }
 
-/// What would go wrong, row by row, before anything is run.
-fn check_all(cells: &[Cell], left: &[usize], device: &Device) -> anyhow::Result<()> {
-    let mut problems: Vec<String> = Vec::new();
-    let mut checked: Vec<&str> = Vec::new();
-    for cell in left.iter().map(|&index| &cells[index]) {
-        if checked.contains(&cell.row.as_str()) {
-            continue;
-        }
-        checked.push(&cell.row);
-        if let Err(error) = Experiment::new(&cell.adapt, device) {
-            problems.push(format!("row `{}`: {error:#}", cell.row));
-        }
-    }
-    if problems.is_empty() {
-        return Ok(());
-    }
-    bail!("{}", problems.join("\n"))
-}
-
-fn describe(
-    options: &Options,
-    cells: &[Cell],
-    places: &[PathBuf],
-    mine: &[usize],
-    left: usize,
-) -> anyhow::Result<()> {
-    let titles: Vec<String> = mine.iter().map(|&index| cells[index].title()).collect();
-    let done: Vec<f64> = mine
-        .iter()
-        .filter_map(|&index| std::fs::read_to_string(&places[index]).ok())
-        .filter_map(|text| serde_json::from_str::<CellRecord>(&text).ok())
-        .map(|cell| cell.record.learning_seconds + cell.record.predicting_seconds)
-        .collect();
-    let estimate =
-        (!done.is_empty()).then(|| done.iter().sum::<f64>() / done.len() as f64 * left as f64);
-    let result = json!({ "cells": titles, "left": left, "estimated_seconds": estimate });
-    let time = estimate.map_or(String::new(), |seconds| {
-        format!(", about {seconds:.0} s by the cells that are done")
-    });
-    let text = format!(
-        "{}\n{} cells, {left} left{time}",
-        titles.join("\n"),
-        mine.len()
-    );
-    print(options.json, &result, &text)
-}
-
 /// The record of a cell; none if somebody asked to stop.
 fn execute(experiment: &Experiment, device: &Device) -> anyhow::Result<Option<RunRecord>> {
     let stream = experiment.stream(device);
@@ -387,5 +418,31 @@ impl Sink for Follower {
             return Ok(ControlFlow::Break(()));
         }
         self.recorder.step(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every file under `configs/` is a grid; models and data are not needed for that.
+    #[test]
+    fn the_configurations_are_grids() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let mut found = 0;
+        for folder in [root.clone(), root.join("small"), root.join("paper")] {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|extension| extension == "toml") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let config: Config = toml::from_str(&text).unwrap();
+                    if let Err(problem) = cells(&config) {
+                        panic!("{}: {problem:#}", path.display());
+                    }
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 20, "{found} configurations");
     }
 }

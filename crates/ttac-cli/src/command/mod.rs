@@ -5,6 +5,7 @@ pub mod anchors;
 pub mod bench;
 pub mod completions;
 pub mod corrupt;
+pub mod demo;
 pub mod eval;
 mod experiment;
 pub mod export;

@@ -9,31 +9,31 @@ use super::{Dice, SHAPES10_CLASSES, SIDE};
 /// Everything that decides how hard the set is. Lengths are pixels, colours lie in `[0, 1]`.
 mod difficulty {
     /// From the centre of a shape to its farthest points.
-    pub const RADIUS: (f32, f32) = (6.5, 12.5);
+    pub const RADIUS: (f32, f32) = (8.0, 12.5);
     /// The same for the spiral, whose arms would run together.
     pub const SPIRAL_RADIUS: (f32, f32) = (9.5, 13.5);
     /// How far the centre may lie from that of the image, in each direction.
-    pub const SHIFT: f32 = 6.0;
+    pub const SHIFT: f32 = 4.0;
     /// Longer over shorter axis.
-    pub const STRETCH: (f32, f32) = (1.0, 1.5);
+    pub const STRETCH: (f32, f32) = (1.0, 1.3);
     /// Distance in RGB between the mean colours of shape and background.
-    pub const CONTRAST: (f32, f32) = (0.2, 0.65);
+    pub const CONTRAST: (f32, f32) = (0.3, 0.75);
     /// Distance in RGB between the two colours of a texture.
-    pub const SHAPE_TEXTURE: (f32, f32) = (0.05, 0.4);
-    pub const BACKGROUND_TEXTURE: (f32, f32) = (0.1, 0.45);
+    pub const SHAPE_TEXTURE: (f32, f32) = (0.05, 0.25);
+    pub const BACKGROUND_TEXTURE: (f32, f32) = (0.05, 0.3);
     /// Pieces of clutter behind the shape, and their half widths and lengths.
-    pub const CLUTTER: (u32, u32) = (2, 5);
+    pub const CLUTTER: (u32, u32) = (0, 3);
     pub const CLUTTER_WIDTH: (f32, f32) = (0.7, 2.5);
-    pub const CLUTTER_LENGTH: (f32, f32) = (0.0, 14.0);
+    pub const CLUTTER_LENGTH: (f32, f32) = (0.0, 8.0);
     /// How often a bar lies over the shape, and its half width.
-    pub const OCCLUSION: f32 = 0.6;
-    pub const OCCLUSION_WIDTH: (f32, f32) = (0.7, 2.2);
+    pub const OCCLUSION: f32 = 0.2;
+    pub const OCCLUSION_WIDTH: (f32, f32) = (0.7, 1.5);
     /// Half width of the soft edge of everything drawn.
     pub const SOFTNESS: (f32, f32) = (0.5, 0.9);
     /// Light falls off over the image by up to this factor.
     pub const SHADE: f32 = 0.3;
     /// Half width of the uniform noise on every byte.
-    pub const NOISE: f32 = 0.04;
+    pub const NOISE: f32 = 0.02;
 }
 
 /// Where a shape lies: `own = matrix (p - centre)`, with `p` in pixels from the centre of the image.
