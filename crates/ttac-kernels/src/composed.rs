@@ -6,7 +6,7 @@
 use burn::tensor::ops::{AvgPoolOptions, ConvOptions as BurnConvOptions, MaxPoolOptions};
 use burn::tensor::{Tensor, activation, module};
 
-use crate::{BatchNormOptions, ConvOptions, Normalised, PoolOptions};
+use crate::{BatchNormOptions, ConvOptions, GroupNormOptions, Normalised, PoolOptions};
 
 fn to_nchw(x: Tensor<4>) -> Tensor<4> {
     x.permute([0, 3, 1, 2])
@@ -53,6 +53,31 @@ pub fn batch_norm(
         mean: mean.detach(),
         variance: variance.detach(),
     }
+}
+
+/// See [`crate::group_norm`].
+pub fn group_norm(
+    x: Tensor<4>,
+    gamma: Tensor<1>,
+    beta: Tensor<1>,
+    options: GroupNormOptions,
+) -> Tensor<4> {
+    let [batch, height, width, channels] = x.dims();
+    let (pixels, groups) = (height * width, options.groups);
+    let per_group = channels / groups;
+    // [batch * groups, height * width * per_group]
+    let grouped: Tensor<2> = x
+        .reshape([batch, pixels, groups, per_group])
+        .permute([0, 2, 1, 3])
+        .reshape([batch * groups, pixels * per_group]);
+    let centred = grouped.clone() - grouped.mean_dim(1);
+    let variance = centred.clone().square().mean_dim(1);
+    let normalised: Tensor<4> = (centred / (variance + options.epsilon).sqrt())
+        .reshape([batch, groups, pixels, per_group])
+        .permute([0, 2, 1, 3])
+        .reshape([batch, height, width, channels]);
+    let y = normalised * gamma.unsqueeze() + beta.unsqueeze();
+    if options.relu { activation::relu(y) } else { y }
 }
 
 /// See [`crate::global_average_pool`].

@@ -17,8 +17,9 @@ use burn::backend::{
 use burn::tensor::Shape;
 
 use crate::buffer::{dense, shape_of, tensor, values, values_mut};
+use crate::kernels::group_norm::{GroupParams, GroupShape, Statistics as GroupStatistics};
 use crate::kernels::{self, Algorithm, ConvShape, Epilogue, NormBackward, NormParams, PoolShape};
-use crate::{BatchNormOptions, ConvOptions, PoolOptions};
+use crate::{BatchNormOptions, ConvOptions, GroupNormOptions, PoolOptions};
 
 /// A tensor that may be absent. (`Option` is not understood as an input by `#[backend_extension]`.)
 #[derive(ExtensionType)]
@@ -78,6 +79,14 @@ pub trait FastOps: Backend {
         options: BatchNormOptions,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 
+    /// See [`crate::group_norm`].
+    fn fast_group_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        options: GroupNormOptions,
+    ) -> FloatTensor<Self>;
+
     /// See [`crate::global_average_pool`].
     fn fast_global_average_pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
@@ -118,6 +127,22 @@ impl FastOps for Flex {
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
         let (residual, statistics) = (residual.into_option(), statistics.into_option());
         norm_forward(x, gamma, beta, residual, statistics, options)
+    }
+
+    fn fast_group_norm(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        options: GroupNormOptions,
+    ) -> FlexTensor {
+        let (mut x, gamma, beta) = (dense(x), dense(gamma), dense(beta));
+        let shape = shape_of(&x);
+        let params = group_params(&shape, &gamma, &beta, options);
+        if let Some(values) = values_mut(&mut x) {
+            kernels::group_norm_forward_in_place(values, &params);
+            return x;
+        }
+        tensor(kernels::group_norm_forward(values(&x), &params).0, shape)
     }
 
     fn fast_global_average_pool(x: FlexTensor) -> FlexTensor {
@@ -226,6 +251,27 @@ fn norm_forward(
     (y, mean, variance)
 }
 
+fn group_params<'a>(
+    x: &Shape,
+    gamma: &'a FlexTensor,
+    beta: &'a FlexTensor,
+    options: GroupNormOptions,
+) -> GroupParams<'a> {
+    let [batch, height, width, channels] = dims(x);
+    GroupParams {
+        shape: GroupShape {
+            batch,
+            pixels: height * width,
+            channels,
+            groups: options.groups,
+        },
+        gamma: values(gamma),
+        beta: values(beta),
+        epsilon: options.epsilon,
+        relu: options.relu,
+    }
+}
+
 fn max_pool_forward(x: FlexTensor, options: PoolOptions) -> (FlexTensor, Vec<u32>) {
     let x = dense(x);
     let shape = pool_shape(&shape_of(&x), options);
@@ -325,6 +371,7 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
         let residual = residual.into_option();
         let fourth = residual.as_ref().map(FloatTensor::<Self>::node);
         let residual = residual.map(FloatTensor::<Self>::into_primitive);
+        let added = residual.is_some();
         let statistics = statistics.into_option();
         let batch_statistics = statistics.is_none();
         let statistics = statistics.map(|(m, v)| (m.into_primitive(), v.into_primitive()));
@@ -345,7 +392,7 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
                             norm_forward(x, gamma, beta, residual, statistics, options);
                         let state = NormState {
                             x: kept_x,
-                            y: options.relu.then(|| y.clone()),
+                            y: (options.relu && added).then(|| y.clone()),
                             mean: mean.clone(),
                             variance: variance.clone(),
                             gamma: kept_gamma,
@@ -372,6 +419,37 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
         };
         // Statistics leave the graph: they are untracked leaves.
         (y, Self::from_inner(mean), Self::from_inner(variance))
+    }
+
+    fn fast_group_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        options: GroupNormOptions,
+    ) -> FloatTensor<Self> {
+        let parents = [x.node(), gamma.node(), beta.node()];
+        let x = x.into_primitive();
+        let (gamma, beta) = (gamma.into_primitive(), beta.into_primitive());
+        match Backward::<Flex, _>::prepare::<C>(GroupNormStep, parents)
+            .compute_bound()
+            .stateful()
+        {
+            OpsKind::Tracked(node) => {
+                let (x, gamma, beta) = (dense(x), dense(gamma), dense(beta));
+                let shape = shape_of(&x);
+                let params = group_params(&shape, &gamma, &beta, options);
+                let (y, statistics) = kernels::group_norm_forward(values(&x), &params);
+                let state = GroupNormState {
+                    x,
+                    statistics,
+                    gamma,
+                    beta,
+                    options,
+                };
+                node.finish(state, tensor(y, shape))
+            }
+            OpsKind::UnTracked(node) => node.finish(Flex::fast_group_norm(x, gamma, beta, options)),
+        }
     }
 
     fn fast_global_average_pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -463,7 +541,7 @@ impl Backward<Flex, 2> for ConvStep {
 #[derive(Clone, Debug)]
 struct NormState {
     x: FlexTensor,
-    /// For the mask of the ReLU.
+    /// For the mask of the ReLU, where a residual was added; else the input gives it.
     y: Option<FlexTensor>,
     mean: FlexTensor,
     variance: FlexTensor,
@@ -492,7 +570,7 @@ impl<const N: usize> Backward<Flex, N> for NormStep {
         let y = state.y.map(dense);
         let saved = NormBackward {
             x: values(&x),
-            y: y.as_ref().map_or(&[], values),
+            y: y.as_ref().map(values),
             params: NormParams {
                 mean: values(&mean),
                 variance: values(&variance),
@@ -516,6 +594,51 @@ impl<const N: usize> Backward<Flex, N> for NormStep {
         }
         if let (Some(node), Some(gradient)) = (residual_node, found.residual) {
             grads.register::<Flex>(node.id, tensor(gradient, shape));
+        }
+        if let Some(node) = x_node {
+            grads.register::<Flex>(node.id, dy);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct GroupNormState {
+    x: FlexTensor,
+    statistics: Vec<GroupStatistics>,
+    gamma: FlexTensor,
+    beta: FlexTensor,
+    options: GroupNormOptions,
+}
+
+#[derive(Debug)]
+struct GroupNormStep;
+
+impl Backward<Flex, 3> for GroupNormStep {
+    type State = GroupNormState;
+
+    fn backward(self, ops: Ops<GroupNormState, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let mut dy = dense(grads.consume::<Flex>(&ops.node));
+        let state = ops.state;
+        let [x_node, gamma_node, beta_node] = ops.parents;
+        let params = group_params(
+            &shape_of(&state.x),
+            &state.gamma,
+            &state.beta,
+            state.options,
+        );
+        let (gamma, beta) = kernels::group_norm_backward(
+            dy.storage_mut::<f32>(),
+            values(&state.x),
+            &state.statistics,
+            &params,
+            x_node.is_some(),
+        );
+        let channels = shape_of(&state.gamma);
+        if let Some(node) = gamma_node {
+            grads.register::<Flex>(node.id, tensor(gamma, channels.clone()));
+        }
+        if let Some(node) = beta_node {
+            grads.register::<Flex>(node.id, tensor(beta, channels));
         }
         if let Some(node) = x_node {
             grads.register::<Flex>(node.id, dy);

@@ -19,7 +19,7 @@ mod ops;
 
 #[cfg(feature = "burn")]
 pub use ops::{
-    BatchNormOptions, ConvOptions, Implementation, Normalised, PoolOptions, average_pool,
-    batch_norm, conv_norm_inference, conv2d, force, global_average_pool, loss_with_gradient,
-    max_pool, shortcut_a,
+    BatchNormOptions, ConvOptions, GroupNormOptions, Implementation, Normalised, PoolOptions,
+    average_pool, batch_norm, conv_norm_inference, conv2d, force, global_average_pool, group_norm,
+    loss_with_gradient, max_pool, shortcut_a,
 };

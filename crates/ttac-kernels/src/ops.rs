@@ -75,6 +75,17 @@ pub struct BatchNormOptions {
     pub relu: bool,
 }
 
+/// What [`group_norm`] does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNormOptions {
+    /// Number of groups of neighbouring channels.
+    pub groups: usize,
+    /// Added to the variance under the square root.
+    pub epsilon: f32,
+    /// Whether `max(0, .)` follows.
+    pub relu: bool,
+}
+
 /// Result of [`batch_norm`].
 #[derive(Clone, Debug)]
 pub struct Normalised {
@@ -224,6 +235,48 @@ pub fn batch_norm(
         y: Tensor::from_dispatch(y),
         mean: Tensor::from_dispatch(mean),
         variance: Tensor::from_dispatch(variance),
+    }
+}
+
+/// Group normalisation, with the ReLU that often follows it:
+///
+/// `y = act(gamma * (x - mean) / sqrt(variance + epsilon) + beta)` with mean and biased variance of each
+/// image over height, width and the channels of a group.
+///
+/// # Shapes
+/// - `x`, `y`: `[batch, height, width, channels]`
+/// - `gamma`, `beta`: `[channels]`
+///
+/// # Panics
+/// If the shapes do not fit together or the groups do not divide the channels.
+pub fn group_norm(
+    x: Tensor<4>,
+    gamma: Tensor<1>,
+    beta: Tensor<1>,
+    options: GroupNormOptions,
+) -> Tensor<4> {
+    let [_, _, _, channels] = x.dims();
+    assert!(
+        gamma.dims() == [channels] && beta.dims() == [channels],
+        "group_norm: input {:?} does not fit scale {:?} and shift {:?}",
+        x.dims(),
+        gamma.dims(),
+        beta.dims()
+    );
+    assert!(
+        options.groups > 0 && channels.is_multiple_of(options.groups),
+        "group_norm: {} groups do not divide the channels of input {:?}",
+        options.groups,
+        x.dims()
+    );
+    match fast(&x) {
+        Some(_) => Tensor::from_dispatch(Dispatch::fast_group_norm(
+            x.into_dispatch(),
+            gamma.into_dispatch(),
+            beta.into_dispatch(),
+            options,
+        )),
+        None => composed::group_norm(x, gamma, beta, options),
     }
 }
 

@@ -176,6 +176,11 @@ proptest! {
     }
 
     #[test]
+    fn group_norms_equal_the_oracle(batch in 0..4usize, pixels in 1..80usize, groups in 1..9usize, per_group in 1..9usize, seed in 0..1000u64) {
+        check_group_norm(grouped(batch, pixels, groups, per_group), 1., seed);
+    }
+
+    #[test]
     fn pools_equal_the_oracle(
         batch in 0..3usize, height in 1..9usize, width in 1..9usize, channels in 1..20usize, kernel in 1..4usize, stride in 1..4usize, pad in 0..2usize,
     ) {
@@ -242,7 +247,7 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
 
                 let saved = NormBackward {
                     x: &x,
-                    y: &y,
+                    y: add.then_some(&y[..]),
                     params,
                     batch_statistics,
                     want_dx,
@@ -250,7 +255,19 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
                 };
                 let mut dx = dy.clone();
                 let found = norm_backward(&mut dx, &saved);
-                let exact = oracle::norm_backward(&dy, &saved);
+                if !add {
+                    // The mask of the ReLU is the same from the input and from the output.
+                    let (mut other, saved) = (
+                        dy.clone(),
+                        NormBackward {
+                            y: Some(&y),
+                            ..saved
+                        },
+                    );
+                    let from_output = norm_backward(&mut other, &saved);
+                    assert_eq!((&dx, &found.gamma), (&other, &from_output.gamma));
+                }
+                let exact = oracle::norm_backward(&dy, &y, &saved);
                 let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
                 assert!(
                     error(&found.gamma, &exact.gamma) < tolerance,
@@ -273,6 +290,137 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
                 }
             }
         });
+    }
+}
+
+/// Forward in both forms and backward in all variants.
+fn check_group_norm(shape: GroupShape, offset: f32, seed: u64) {
+    let len = shape.batch * shape.pixels * shape.channels;
+    let x: Vec<f32> = values(len, seed).iter().map(|x| 0.5 * x + offset).collect();
+    let dy = values(len, seed + 1);
+    let (gamma, beta) = (
+        values(shape.channels, seed + 2),
+        values(shape.channels, seed + 3),
+    );
+    // The shift is `2 offset` times the result, which loses as many of its digits; then come a few roundings and sums of chunks in f32.
+    let tolerance = 10. * ELEMENTWISE * (1. + 2. * f64::from(offset.abs()));
+    for (isa, relu) in Isa::available()
+        .into_iter()
+        .flat_map(|isa| [(isa, false), (isa, true)])
+    {
+        isa.with(|| {
+            let params = GroupParams {
+                shape,
+                gamma: &gamma,
+                beta: &beta,
+                // With few values in a group the deviation may be near 0, and an ordinary epsilon would magnify every rounding.
+                epsilon: 0.01,
+                relu,
+            };
+            let (y, statistics) = group_norm_forward(&x, &params);
+            assert_eq!(statistics.len(), shape.batch * shape.groups);
+            let mut in_place = x.clone();
+            group_norm_forward_in_place(&mut in_place, &params);
+            assert_eq!(in_place, y);
+            let exact = oracle::group_norm(&x, &dy, &y, &params);
+            let within = |what: &str, found: &[f32], expected: &[f64]| {
+                let error = error(found, expected);
+                assert!(
+                    error < tolerance,
+                    "{what}, {isa:?}, relu {relu}, {shape:?}: error {error:.1e}"
+                );
+            };
+            within("forward", &y, &exact.y);
+            for want_dx in [true, false] {
+                let mut dx = dy.clone();
+                let (gamma, beta) = group_norm_backward(&mut dx, &x, &statistics, &params, want_dx);
+                within("gamma", &gamma, &exact.gamma);
+                within("beta", &beta, &exact.beta);
+                if want_dx {
+                    within("dx", &dx, &exact.dx);
+                } else {
+                    assert_eq!(dx, dy);
+                }
+            }
+        });
+    }
+}
+
+fn grouped(batch: usize, pixels: usize, groups: usize, per_group: usize) -> GroupShape {
+    GroupShape {
+        batch,
+        pixels,
+        channels: groups * per_group,
+        groups,
+    }
+}
+
+#[test]
+fn group_norms_of_awkward_shapes() {
+    for shape in [
+        grouped(1, 1, 1, 1),    // one of everything
+        grouped(0, 64, 8, 2),   // empty batch
+        grouped(2, 0, 8, 2),    // no pixels
+        grouped(3, 1, 4, 5),    // one pixel
+        grouped(2, 35, 17, 1),  // one channel per group
+        grouped(2, 35, 1, 17),  // one group
+        grouped(1, 3, 3, 3000), // channels of several chunks
+        grouped(2, 1024, 8, 2), // images of several chunks
+        grouped(1, 9000, 8, 3),
+    ] {
+        for offset in [0., 30.] {
+            check_group_norm(shape, offset, 7);
+        }
+    }
+}
+
+/// Central differences of `sum(y * dy)` in every direction of a small group norm.
+#[test]
+fn gradients_of_a_group_norm_are_its_differences() {
+    let shape = grouped(2, 6, 3, 2);
+    let (x, dy) = (values(72, 1), values(72, 2));
+    let (gamma, beta) = (values(6, 3), values(6, 4));
+    let objective = |x: &[f32], gamma: &[f32], beta: &[f32]| -> f64 {
+        let params = GroupParams {
+            shape,
+            gamma,
+            beta,
+            epsilon: 1e-5,
+            relu: false,
+        };
+        let (y, _) = group_norm_forward(x, &params);
+        let products = y
+            .iter()
+            .zip(&dy)
+            .map(|(y, d)| f64::from(*y) * f64::from(*d));
+        products.sum()
+    };
+    let params = GroupParams {
+        shape,
+        gamma: &gamma,
+        beta: &beta,
+        epsilon: 1e-5,
+        relu: false,
+    };
+    let (_, statistics) = group_norm_forward(&x, &params);
+    let mut dx = dy.clone();
+    let (dgamma, dbeta) = group_norm_backward(&mut dx, &x, &statistics, &params, true);
+    // A step of 1/64: the cubic term and the rounding of f32 are both below a thousandth.
+    let step = 1. / 64.;
+    let difference = |which: usize, k: usize| {
+        let moved = |by: f32| {
+            let mut arrays = [x.clone(), gamma.clone(), beta.clone()];
+            arrays[which][k] += by;
+            objective(&arrays[0], &arrays[1], &arrays[2])
+        };
+        (moved(step) - moved(-step)) / (2. * f64::from(step))
+    };
+    for (which, gradient) in [dx, dgamma, dbeta].iter().enumerate() {
+        for (k, found) in gradient.iter().enumerate() {
+            let expected = difference(which, k);
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error < 5e-3, "{which}, {k}: {found} for {expected}");
+        }
     }
 }
 
@@ -397,7 +545,7 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
         &mut dx,
         &NormBackward {
             x: &x,
-            y: &y,
+            y: None,
             params,
             batch_statistics: true,
             want_dx: true,
@@ -405,6 +553,17 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
         },
     );
     results.extend([mean, variance, y, dx, gradients.gamma, gradients.beta]);
+    let params = GroupParams {
+        shape: grouped(s.batch, s.height * s.width, s.in_channels, 1),
+        gamma: &ones,
+        beta: &ones,
+        epsilon: 1e-5,
+        relu: true,
+    };
+    let (y, statistics) = group_norm_forward(&x, &params);
+    let mut dx = values(x.len(), 7);
+    let (gamma, beta) = group_norm_backward(&mut dx, &x, &statistics, &params, true);
+    results.extend([y, dx, gamma, beta]);
     results
         .iter()
         .map(|r| r.iter().map(|v| v.to_bits()).collect())
@@ -467,6 +626,19 @@ fn a_gradient_of_the_wrong_length_is_refused() {
 #[should_panic(expected = "expected the shape [.., 4], found 7 values")]
 fn a_norm_of_broken_rows_is_refused() {
     batch_statistics(&[0.; 7], 4);
+}
+
+#[test]
+#[should_panic(expected = "expected the shape [2, 4, 6], found 47 values")]
+fn a_group_norm_of_the_wrong_length_is_refused() {
+    let params = GroupParams {
+        shape: grouped(2, 4, 3, 2),
+        gamma: &[1.; 6],
+        beta: &[0.; 6],
+        epsilon: 1e-5,
+        relu: false,
+    };
+    group_norm_forward(&[0.; 47], &params);
 }
 
 #[test]

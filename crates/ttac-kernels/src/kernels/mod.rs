@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`conv`] | convolution: forward, gradient of the input, gradient of the weights |
 //! | [`norm`] | batch norm with residual addition and ReLU, forward and backward |
+//! | [`group_norm`] | group norm with ReLU, forward and backward |
 //! | [`pool`] | average and max pooling, the parameter-free shortcut |
 //! | [`recycle`] | a free list of large buffers |
 //! | [`simd`] | vectors of `f32` for each instruction set |
@@ -20,6 +21,7 @@
 use std::mem::MaybeUninit;
 
 pub mod conv;
+pub mod group_norm;
 pub mod norm;
 pub mod pool;
 pub mod recycle;
@@ -27,6 +29,9 @@ pub mod simd;
 
 pub use conv::{
     Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient, conv_weight_gradient,
+};
+pub use group_norm::{
+    GroupParams, GroupShape, group_norm_backward, group_norm_forward, group_norm_forward_in_place,
 };
 pub use norm::{
     NormBackward, NormGradients, NormParams, batch_statistics, norm_backward, norm_forward,

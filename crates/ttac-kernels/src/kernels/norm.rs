@@ -50,6 +50,14 @@ impl NormParams<'_> {
     fn inverse_deviation(&self, channel: usize) -> f64 {
         1. / (f64::from(self.variance[channel]) + f64::from(self.epsilon)).sqrt()
     }
+
+    fn scale(&self, channel: usize) -> f64 {
+        f64::from(self.gamma[channel]) * self.inverse_deviation(channel)
+    }
+
+    fn shift(&self, channel: usize) -> f64 {
+        f64::from(self.beta[channel]) - f64::from(self.mean[channel]) * self.scale(channel)
+    }
 }
 
 fn check_rows(len: usize, channels: usize) {
@@ -68,7 +76,7 @@ fn check_same(what: &str, found: usize, expected: usize) {
 
 /// How a tensor is cut: whole rows of channels per chunk and per task, and per-channel values repeated.
 #[derive(Clone, Copy)]
-struct Walk {
+pub(super) struct Walk {
     channels: usize,
     /// Common multiple of channels and lanes, of at least eight vectors so that sums kept in memory do not wait for each other.
     period: usize,
@@ -77,7 +85,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(channels: usize, isa: Isa) -> Self {
+    pub(super) fn new(channels: usize, isa: Isa) -> Self {
         let lanes = isa.lanes();
         let mut common = channels;
         while !common.is_multiple_of(lanes) {
@@ -94,7 +102,7 @@ impl Walk {
     }
 
     /// One period of a value per channel.
-    fn repeat(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
+    pub(super) fn repeat(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
         let mut all: Vec<f32> = (0..self.channels).map(value).collect();
         all.reserve(self.period - self.channels);
         while all.len() < self.period {
@@ -119,13 +127,58 @@ impl Walk {
 }
 
 /// Mean and sum of squared deviations per channel, of `count` values each.
-struct Moments {
-    count: f64,
-    mean: Vec<f64>,
-    squares: Vec<f64>,
+pub(super) struct Moments {
+    pub(super) count: f64,
+    pub(super) mean: Vec<f64>,
+    pub(super) squares: Vec<f64>,
 }
 
 impl Moments {
+    fn none(channels: usize) -> Self {
+        Self {
+            count: 0.,
+            mean: vec![0.; channels],
+            squares: vec![0.; channels],
+        }
+    }
+
+    /// Those of `x`, whole rows. Each chunk is read twice while it is in the cache: for its mean, then for the deviations from it.
+    pub(super) fn of(x: &[f32], walk: &Walk, isa: Isa) -> Self {
+        let channels = walk.channels;
+        let mut all = Self::none(channels);
+        let (mut sums, mut squares) = (vec![0.; walk.period], vec![0.; walk.period]);
+        let no_shift = vec![0.; walk.period];
+        for chunk in x.chunks(walk.chunk) {
+            isa.run(DeviationSums {
+                x: chunk,
+                shift: &no_shift,
+                sums: &mut sums,
+                squares: &mut [],
+            });
+            let mut part = Self::none(channels);
+            part.count = (chunk.len() / channels) as f64;
+            let count = part.count;
+            walk.fold(&mut sums, &mut part.mean);
+            let shift = walk.repeat(|c| (part.mean[c] / count) as f32);
+            isa.run(DeviationSums {
+                x: chunk,
+                shift: &shift,
+                sums: &mut sums,
+                squares: &mut squares,
+            });
+            part.mean.fill(0.);
+            walk.fold(&mut sums, &mut part.mean);
+            walk.fold(&mut squares, &mut part.squares);
+            for (c, (mean, square)) in part.mean.iter_mut().zip(&mut part.squares).enumerate() {
+                // `mean` is still the sum of the deviations; it would be 0 in exact arithmetic.
+                *square -= *mean * *mean / count;
+                *mean = f64::from(shift[c]) + *mean / count;
+            }
+            all.merge(&part);
+        }
+        all
+    }
+
     /// Merges by the rule of Chan, Golub and `LeVeque`.
     fn merge(&mut self, other: &Self) {
         let count = self.count + other.count;
@@ -188,8 +241,8 @@ impl Kernel for DeviationSums<'_> {
 
 /// Mean and biased variance per channel of `x`, `[.., channels]`. Without any rows both are 0.
 ///
-/// Each chunk is read twice while it is in the cache: for its mean, then for the deviations from it. Chunks are merged in `f64`. That is as good as two passes
-/// over the data, without cancellation however far the mean lies from zero.
+/// Chunks that fit the cache are read twice and merged in `f64`. That is as good as two passes over the data, without cancellation however far the mean
+/// lies from zero.
 ///
 /// # Panics
 /// If `x` does not consist of whole rows.
@@ -199,55 +252,9 @@ pub fn batch_statistics(x: &[f32], channels: usize) -> (Vec<f32>, Vec<f32>) {
     let walk = Walk::new(channels, isa);
     let parts: Vec<Moments> = x
         .par_chunks(walk.task)
-        .map(|task| {
-            let zeros = || vec![0.; channels];
-            let mut all = Moments {
-                count: 0.,
-                mean: zeros(),
-                squares: zeros(),
-            };
-            let (mut sums, mut squares) = (vec![0.; walk.period], vec![0.; walk.period]);
-            let no_shift = vec![0.; walk.period];
-            for chunk in task.chunks(walk.chunk) {
-                // First pass over the cached chunk: its mean. Second: the deviations from it.
-                isa.run(DeviationSums {
-                    x: chunk,
-                    shift: &no_shift,
-                    sums: &mut sums,
-                    squares: &mut [],
-                });
-                let count = (chunk.len() / channels) as f64;
-                let mut mean = zeros();
-                walk.fold(&mut sums, &mut mean);
-                let shift = walk.repeat(|c| (mean[c] / count) as f32);
-                isa.run(DeviationSums {
-                    x: chunk,
-                    shift: &shift,
-                    sums: &mut sums,
-                    squares: &mut squares,
-                });
-                let mut part = Moments {
-                    count,
-                    mean: zeros(),
-                    squares: zeros(),
-                };
-                walk.fold(&mut sums, &mut part.mean);
-                walk.fold(&mut squares, &mut part.squares);
-                for (c, (mean, square)) in part.mean.iter_mut().zip(&mut part.squares).enumerate() {
-                    // `mean` is still the sum of the deviations; it would be 0 in exact arithmetic.
-                    *square -= *mean * *mean / count;
-                    *mean = f64::from(shift[c]) + *mean / count;
-                }
-                all.merge(&part);
-            }
-            all
-        })
+        .map(|task| Moments::of(task, &walk, isa))
         .collect();
-    let mut total = Moments {
-        count: 0.,
-        mean: vec![0.; channels],
-        squares: vec![0.; channels],
-    };
+    let mut total = Moments::none(channels);
     for part in &parts {
         total.merge(part);
     }
@@ -261,14 +268,14 @@ pub fn batch_statistics(x: &[f32], channels: usize) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// `y = scale x + shift [+ residual]`, then perhaps ReLU; `x` and `y` may be the same.
-struct Affine<'a> {
-    x: *const f32,
-    y: *mut f32,
-    len: usize,
-    residual: Option<&'a [f32]>,
-    scale: &'a [f32],
-    shift: &'a [f32],
-    relu: bool,
+pub(super) struct Affine<'a> {
+    pub(super) x: *const f32,
+    pub(super) y: *mut f32,
+    pub(super) len: usize,
+    pub(super) residual: Option<&'a [f32]>,
+    pub(super) scale: &'a [f32],
+    pub(super) shift: &'a [f32],
+    pub(super) relu: bool,
 }
 
 impl Kernel for Affine<'_> {
@@ -320,9 +327,8 @@ unsafe fn normalise(
 ) {
     let isa = Isa::current();
     let walk = Walk::new(p.channels(), isa);
-    let scale = |c: usize| f64::from(p.gamma[c]) * p.inverse_deviation(c);
-    let scales = walk.repeat(|c| scale(c) as f32);
-    let shifts = walk.repeat(|c| (f64::from(p.beta[c]) - f64::from(p.mean[c]) * scale(c)) as f32);
+    let scales = walk.repeat(|c| p.scale(c) as f32);
+    let shifts = walk.repeat(|c| p.shift(c) as f32);
     (0..walk.tasks(len)).into_par_iter().for_each(|task| {
         let range = task * walk.task..((task + 1) * walk.task).min(len);
         isa.run(Affine {
@@ -373,8 +379,8 @@ pub fn norm_forward_in_place(x: &mut [f32], residual: Option<&[f32]>, p: &NormPa
 pub struct NormBackward<'a> {
     /// The input.
     pub x: &'a [f32],
-    /// The output; only looked at with ReLU, whose mask it gives.
-    pub y: &'a [f32],
+    /// The output, if there were both a residual and a ReLU: it gives the mask. Without a residual the mask comes from `x`, which is read anyway.
+    pub y: Option<&'a [f32]>,
     /// As in the forward pass.
     pub params: NormParams<'a>,
     /// Whether mean and variance were computed from `x` (and so pass gradients on) or were constants.
@@ -396,12 +402,51 @@ pub struct NormGradients {
     pub residual: Option<Vec<f32>>,
 }
 
+/// Where the mask of the ReLU comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Mask<'a> {
+    /// There is no ReLU.
+    None,
+    /// The output.
+    Output(&'a [f32]),
+    /// The input, normalised again by the operation of the forward pass and so to the same bits: less to read, and less to keep.
+    Input { scale: &'a [f32], shift: &'a [f32] },
+}
+
+impl Mask<'_> {
+    fn part(self, range: std::ops::Range<usize>) -> Self {
+        match self {
+            Self::Output(y) => Self::Output(&y[range]),
+            other => other,
+        }
+    }
+
+    /// `g` behind the ReLU.
+    ///
+    /// # Safety
+    /// `at + min(n, LANES)` is at most the length of the output, `phase + LANES` that of the period.
+    #[inline(always)]
+    unsafe fn gate<S: Simd>(&self, at: usize, phase: usize, n: usize, x: S::V, g: S::V) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::None => g,
+                Self::Output(y) => S::gate(S::load_partial(y.as_ptr().add(at), n), g),
+                Self::Input { scale, shift } => {
+                    let scale = S::load(scale.as_ptr().add(phase));
+                    let shift = S::load(shift.as_ptr().add(phase));
+                    S::gate(S::fma(scale, x, shift), g)
+                }
+            }
+        }
+    }
+}
+
 /// Adds up `g` and `g (x - mean)` over a chunk, per place in the period; `g` is `dy` behind the ReLU.
 struct GradientSums<'a> {
     dy: &'a [f32],
     x: &'a [f32],
-    /// Empty without ReLU.
-    y: &'a [f32],
+    mask: Mask<'a>,
     mean: &'a [f32],
     sums: &'a mut [f32],
     products: &'a mut [f32],
@@ -413,25 +458,20 @@ impl Kernel for GradientSums<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (len, period) = (self.x.len(), self.mean.len());
-        let relu = !self.y.is_empty();
         let (mut at, mut phase) = (0, 0);
         while at < len {
             let n = len - at;
-            // SAFETY: `at + min(n, LANES) <= len`, the length of `dy`, `x` and (with ReLU) `y`; `phase + LANES <= period`, that of the rest.
+            // SAFETY: `at + min(n, LANES) <= len`, the length of `dy`, `x` and the output; `phase + LANES <= period`, that of the rest.
             unsafe {
                 let (sum, product) = (
                     self.sums.as_mut_ptr().add(phase),
                     self.products.as_mut_ptr().add(phase),
                 );
-                let mut g = S::load_partial(self.dy.as_ptr().add(at), n);
-                if relu {
-                    g = S::gate(S::load_partial(self.y.as_ptr().add(at), n), g);
-                }
-                let d = S::sub(
-                    S::load_partial(self.x.as_ptr().add(at), n),
-                    S::load(self.mean.as_ptr().add(phase)),
-                );
+                let x = S::load_partial(self.x.as_ptr().add(at), n);
+                let g = S::load_partial(self.dy.as_ptr().add(at), n);
                 // Lanes past the end have g = 0.
+                let g = self.mask.gate::<S>(at, phase, n, x, g);
+                let d = S::sub(x, S::load(self.mean.as_ptr().add(phase)));
                 S::store(sum, S::add(S::load(sum), g));
                 S::store(product, S::fma(g, d, S::load(product)));
             }
@@ -445,50 +485,51 @@ impl Kernel for GradientSums<'_> {
 }
 
 /// `dx = scale g + slope (x - mean) + shift` over `dy`, and `g` to the residual's gradient.
-struct GradientApply<'a> {
-    dy: *mut f32,
-    len: usize,
-    /// Empty with constant statistics: `slope` and `shift` are 0.
-    x: &'a [f32],
-    /// Empty without ReLU.
-    y: &'a [f32],
+pub(super) struct GradientApply<'a> {
+    pub(super) dy: *mut f32,
+    /// As long as `dy`.
+    pub(super) x: &'a [f32],
+    pub(super) mask: Mask<'a>,
     /// Null if not wanted.
-    residual: *mut f32,
-    want_dx: bool,
-    mean: &'a [f32],
-    scale: &'a [f32],
-    slope: &'a [f32],
-    shift: &'a [f32],
+    pub(super) residual: *mut f32,
+    pub(super) want_dx: bool,
+    /// False with constant statistics: `slope` and `shift` are 0.
+    pub(super) statistics: bool,
+    pub(super) mean: &'a [f32],
+    pub(super) scale: &'a [f32],
+    pub(super) slope: &'a [f32],
+    pub(super) shift: &'a [f32],
 }
 
 impl Kernel for GradientApply<'_> {
     type Output = ();
 
     /// # Safety
-    /// `dy` and, unless null, `residual` are valid for `len` floats.
+    /// `dy` and, unless null, `residual` are valid for as many floats as `x` has.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let period = self.mean.len();
-        let (relu, statistics) = (!self.y.is_empty(), !self.x.is_empty());
+        let (len, period) = (self.x.len(), self.mean.len());
+        // With constant statistics the input is looked at for the mask only.
+        let read_x = self.statistics || matches!(self.mask, Mask::Input { .. });
         let (mut at, mut phase) = (0, 0);
-        while at < self.len {
-            let n = self.len - at;
-            // SAFETY: `at + min(n, LANES) <= len`, the length of all that is not empty or null; `phase + LANES <= period`, that of the rest.
+        while at < len {
+            let n = len - at;
+            // SAFETY: `at + min(n, LANES) <= len`, the length of all that is not null; `phase + LANES <= period`, that of the rest.
             unsafe {
-                let mut g = S::load_partial(self.dy.add(at), n);
-                if relu {
-                    g = S::gate(S::load_partial(self.y.as_ptr().add(at), n), g);
-                }
+                let x = if read_x {
+                    S::load_partial(self.x.as_ptr().add(at), n)
+                } else {
+                    S::splat(0.)
+                };
+                let g = S::load_partial(self.dy.add(at), n);
+                let g = self.mask.gate::<S>(at, phase, n, x, g);
                 if !self.residual.is_null() {
                     S::store_partial(self.residual.add(at), g, n);
                 }
                 if self.want_dx {
                     let mut dx = S::mul(S::load(self.scale.as_ptr().add(phase)), g);
-                    if statistics {
-                        let d = S::sub(
-                            S::load_partial(self.x.as_ptr().add(at), n),
-                            S::load(self.mean.as_ptr().add(phase)),
-                        );
+                    if self.statistics {
+                        let d = S::sub(x, S::load(self.mean.as_ptr().add(phase)));
                         dx = S::add(
                             dx,
                             S::fma(
@@ -521,41 +562,45 @@ pub fn norm_backward(dy: &mut [f32], saved: &NormBackward) -> NormGradients {
     let p = &saved.params;
     p.check(dy.len());
     check_same("saved input", saved.x.len(), dy.len());
-    let y = if p.relu { saved.y } else { &[] };
-    if p.relu {
+    if let Some(y) = saved.y {
         check_same("saved output", y.len(), dy.len());
     }
     let isa = Isa::current();
     let walk = Walk::new(p.channels(), isa);
-    let (sum_g, sum_gd) = gradient_sums(dy, saved.x, y, p.mean, &walk, isa);
+    let scales = walk.repeat(|c| p.scale(c) as f32);
+    let forward_shifts = walk.repeat(|c| p.shift(c) as f32);
+    let mask = match saved.y {
+        _ if !p.relu => Mask::None,
+        Some(y) => Mask::Output(y),
+        None => Mask::Input {
+            scale: &scales,
+            shift: &forward_shifts,
+        },
+    };
+    let means = walk.repeat(|c| p.mean[c]);
+    let sums = gradient_sums(dy, saved.x, mask, &means, &walk, isa);
 
     let rows = (dy.len() / p.channels()).max(1) as f64;
-    let scale = |c: usize| f64::from(p.gamma[c]) * p.inverse_deviation(c);
-    let scales = walk.repeat(|c| scale(c) as f32);
-    let slopes =
-        walk.repeat(|c| (-scale(c) * p.inverse_deviation(c).powi(2) * sum_gd[c] / rows) as f32);
-    let shifts = walk.repeat(|c| (-scale(c) * sum_g[c] / rows) as f32);
-    let means = walk.repeat(|c| p.mean[c]);
-    let x = if saved.batch_statistics { saved.x } else { &[] };
+    let slopes = walk.repeat(|c| {
+        (-p.scale(c) * p.inverse_deviation(c).powi(2) * sums.products[c] / rows) as f32
+    });
+    let shifts = walk.repeat(|c| (-p.scale(c) * sums.g[c] / rows) as f32);
     let len = dy.len();
     let dy = Out(dy.as_mut_ptr());
     let apply = |residual: Out| {
         (0..walk.tasks(len)).into_par_iter().for_each(|task| {
             let range = task * walk.task..((task + 1) * walk.task).min(len);
-            let slice = |all: &[f32]| -> std::ops::Range<usize> {
-                if all.is_empty() { 0..0 } else { range.clone() }
-            };
             isa.run(GradientApply {
                 dy: dy.at(range.start),
-                len: range.len(),
-                x: &x[slice(x)],
-                y: &y[slice(y)],
+                x: &saved.x[range.clone()],
                 residual: if residual.0.is_null() {
                     residual.0
                 } else {
                     residual.at(range.start)
                 },
+                mask: mask.part(range),
                 want_dx: saved.want_dx,
+                statistics: saved.batch_statistics,
                 mean: &means,
                 scale: &scales,
                 slope: &slopes,
@@ -573,54 +618,75 @@ pub fn norm_backward(dy: &mut [f32], saved: &NormBackward) -> NormGradients {
         None
     };
     NormGradients {
-        gamma: sum_gd
+        gamma: sums
+            .products
             .iter()
             .enumerate()
             .map(|(c, s)| (s * p.inverse_deviation(c)) as f32)
             .collect(),
-        beta: sum_g.iter().map(|&s| s as f32).collect(),
+        beta: sums.g.iter().map(|&s| s as f32).collect(),
         residual,
     }
 }
 
 /// Per channel, the sums of `g` and of `g (x - mean)`.
-fn gradient_sums(
-    dy: &[f32],
-    x: &[f32],
-    y: &[f32],
-    mean: &[f32],
-    walk: &Walk,
-    isa: Isa,
-) -> (Vec<f64>, Vec<f64>) {
-    let means = walk.repeat(|c| mean[c]);
+pub(super) struct Sums {
+    pub(super) g: Vec<f64>,
+    pub(super) products: Vec<f64>,
+}
+
+impl Sums {
+    fn none(channels: usize) -> Self {
+        Self {
+            g: vec![0.; channels],
+            products: vec![0.; channels],
+        }
+    }
+
+    /// Those of some rows; `mean` is repeated up to the period.
+    pub(super) fn of(
+        dy: &[f32],
+        x: &[f32],
+        mask: Mask,
+        mean: &[f32],
+        walk: &Walk,
+        isa: Isa,
+    ) -> Self {
+        let mut all = Self::none(walk.channels);
+        let (mut sums, mut products) = (vec![0.; walk.period], vec![0.; walk.period]);
+        for at in (0..dy.len()).step_by(walk.chunk) {
+            let range = at..(at + walk.chunk).min(dy.len());
+            isa.run(GradientSums {
+                dy: &dy[range.clone()],
+                x: &x[range.clone()],
+                mask: mask.part(range),
+                mean,
+                sums: &mut sums,
+                products: &mut products,
+            });
+            walk.fold(&mut sums, &mut all.g);
+            walk.fold(&mut products, &mut all.products);
+        }
+        all
+    }
+}
+
+/// As [`Sums::of`], in parallel.
+fn gradient_sums(dy: &[f32], x: &[f32], mask: Mask, mean: &[f32], walk: &Walk, isa: Isa) -> Sums {
     let parts: Vec<_> = (0..walk.tasks(dy.len()))
         .into_par_iter()
         .map(|task| {
-            let (mut sum_g, mut sum_gd) = (vec![0.; walk.channels], vec![0.; walk.channels]);
-            let (mut sums, mut products) = (vec![0.; walk.period], vec![0.; walk.period]);
-            let end = ((task + 1) * walk.task).min(dy.len());
-            for at in (task * walk.task..end).step_by(walk.chunk) {
-                let range = at..(at + walk.chunk).min(end);
-                isa.run(GradientSums {
-                    dy: &dy[range.clone()],
-                    x: &x[range.clone()],
-                    y: if y.is_empty() { y } else { &y[range] },
-                    mean: &means,
-                    sums: &mut sums,
-                    products: &mut products,
-                });
-                walk.fold(&mut sums, &mut sum_g);
-                walk.fold(&mut products, &mut sum_gd);
-            }
-            (sum_g, sum_gd)
+            let range = task * walk.task..((task + 1) * walk.task).min(dy.len());
+            let (dy, x) = (&dy[range.clone()], &x[range.clone()]);
+            Sums::of(dy, x, mask.part(range), mean, walk, isa)
         })
         .collect();
-    let mut totals = (vec![0.; walk.channels], vec![0.; walk.channels]);
-    for (sum_g, sum_gd) in &parts {
+    let mut total = Sums::none(walk.channels);
+    for part in &parts {
         for c in 0..walk.channels {
-            totals.0[c] += sum_g[c];
-            totals.1[c] += sum_gd[c];
+            total.g[c] += part.g[c];
+            total.products[c] += part.products[c];
         }
     }
-    totals
+    total
 }

@@ -1,6 +1,6 @@
 //! Naive versions of the kernels in `f64`: a few loops each, straight from the definition.
 
-use ttac_kernels::kernels::{ConvShape, Epilogue, NormBackward, PoolShape};
+use ttac_kernels::kernels::{ConvShape, Epilogue, GroupParams, NormBackward, PoolShape};
 
 /// Reproducible values, roughly uniform in `-1 .. 1`.
 pub fn values(len: usize, seed: u64) -> Vec<f32> {
@@ -92,7 +92,7 @@ pub struct Norm {
     pub residual: Vec<f64>,
 }
 
-pub fn norm_backward(dy: &[f32], saved: &NormBackward) -> Norm {
+pub fn norm_backward(dy: &[f32], y: &[f32], saved: &NormBackward) -> Norm {
     let p = &saved.params;
     let c = p.mean.len();
     let rows = (dy.len() / c).max(1) as f64;
@@ -100,7 +100,7 @@ pub fn norm_backward(dy: &[f32], saved: &NormBackward) -> Norm {
     let z = |k: usize| (f64::from(saved.x[k]) - f64::from(p.mean[k % c])) / deviation(k);
     let g: Vec<f64> = (0..dy.len())
         .map(|k| {
-            if p.relu && saved.y[k] <= 0. {
+            if p.relu && y[k] <= 0. {
                 0.
             } else {
                 f64::from(dy[k])
@@ -129,6 +129,59 @@ pub fn norm_backward(dy: &[f32], saved: &NormBackward) -> Norm {
         gamma,
         beta,
         residual: g,
+    }
+}
+
+/// A group norm: its result, and the gradients of `sum(y * dy)`.
+pub struct GroupNorm {
+    pub y: Vec<f64>,
+    pub dx: Vec<f64>,
+    pub gamma: Vec<f64>,
+    pub beta: Vec<f64>,
+}
+
+/// `mask` says where the ReLU lets gradients pass, by the sign of the computed output: at zero a rounding may decide.
+pub fn group_norm(x: &[f32], dy: &[f32], mask: &[f32], p: &GroupParams) -> GroupNorm {
+    let (c, groups) = (p.shape.channels, p.shape.groups);
+    let group = |k: usize| k / (p.shape.pixels * c) * groups + k % c / (c / groups);
+    let count = (p.shape.pixels * c / groups) as f64;
+    let average = |f: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        let mut sums = vec![0.; p.shape.batch * groups];
+        for k in 0..x.len() {
+            sums[group(k)] += f(k) / count;
+        }
+        sums
+    };
+    let mean = average(&|k| f64::from(x[k]));
+    let variance = average(&|k| (f64::from(x[k]) - mean[group(k)]).powi(2));
+    let deviation = |k: usize| (variance[group(k)] + f64::from(p.epsilon)).sqrt();
+    let z = |k: usize| (f64::from(x[k]) - mean[group(k)]) / deviation(k);
+    let scale = |k: usize| f64::from(p.gamma[k % c]);
+    let y = |k: usize| {
+        let y = z(k) * scale(k) + f64::from(p.beta[k % c]);
+        if p.relu { y.max(0.) } else { y }
+    };
+    let g = |k: usize| {
+        if p.relu && mask[k] <= 0. {
+            0.
+        } else {
+            f64::from(dy[k])
+        }
+    };
+    let (mut gamma, mut beta) = (vec![0.; c], vec![0.; c]);
+    for k in 0..x.len() {
+        gamma[k % c] += g(k) * z(k);
+        beta[k % c] += g(k);
+    }
+    let average_g = average(&|k| scale(k) * g(k));
+    let average_gz = average(&|k| scale(k) * g(k) * z(k));
+    let dx =
+        |k| (scale(k) * g(k) - average_g[group(k)] - z(k) * average_gz[group(k)]) / deviation(k);
+    GroupNorm {
+        y: (0..x.len()).map(y).collect(),
+        dx: (0..x.len()).map(dx).collect(),
+        gamma,
+        beta,
     }
 }
 

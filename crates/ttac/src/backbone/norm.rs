@@ -7,7 +7,7 @@ use burn::module::{
     ParamId,
 };
 use burn::tensor::{Device, Tensor};
-use ttac_kernels::{BatchNormOptions, batch_norm};
+use ttac_kernels::{BatchNormOptions, GroupNormOptions, batch_norm, group_norm};
 
 use super::NormMode;
 
@@ -219,20 +219,14 @@ impl GroupNorm {
         }
     }
 
-    /// `[batch, height, width, channels]` to the same shape.
-    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let [batch, height, width, channels] = x.dims();
-        let per_group = channels / self.groups;
-        // [batch * groups, height * width * per_group]
-        let grouped: Tensor<2> = x
-            .reshape([batch, height * width, self.groups, per_group])
-            .permute([0, 2, 1, 3])
-            .reshape([batch * self.groups, height * width * per_group]);
-        let normalised: Tensor<4> = standardise(grouped, self.epsilon)
-            .reshape([batch, self.groups, height * width, per_group])
-            .permute([0, 2, 1, 3])
-            .reshape([batch, height, width, channels]);
-        normalised * self.weight.val().unsqueeze() + self.bias.val().unsqueeze()
+    /// `act(norm(x))`, `[batch, height, width, channels]`.
+    pub fn forward(&self, x: Tensor<4>, relu: bool) -> Tensor<4> {
+        let options = GroupNormOptions {
+            groups: self.groups,
+            epsilon: self.epsilon as f32,
+            relu,
+        };
+        group_norm(x, self.weight.val(), self.bias.val(), options)
     }
 }
 
@@ -284,7 +278,7 @@ impl Norm {
     pub fn relu(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
         match self {
             Self::Batch(layer) => layer.forward(x, None, true, norm),
-            Self::Group(layer) => burn::tensor::activation::relu(layer.forward(x)),
+            Self::Group(layer) => layer.forward(x, true),
         }
     }
 }

@@ -133,10 +133,7 @@ fn group_norm_agrees_with_pytorch() {
         let groups = options["groups"].as_u64().unwrap() as usize;
         let layer = GroupNorm::new(x.dims()[3], groups, &device);
         let layer = filled(layer, |path| format!("{case}.{path}"));
-        let mut y = layer.forward(x.clone());
-        if options["relu"].as_bool().unwrap() {
-            y = burn::tensor::activation::relu(y);
-        }
+        let y = layer.forward(x.clone(), options["relu"].as_bool().unwrap());
         let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
         fixture.compare("y", &format!("{case}.y"), &y);
         fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
