@@ -583,6 +583,10 @@ pub struct Demo {
     /// Folder for the model, the results and the page
     #[arg(long, short, value_name = "DIR", default_value = "ttac-demo")]
     pub out: PathBuf,
+
+    /// Images under each corruption; with fewer there is less to learn from
+    #[arg(long, value_name = "N", default_value = "4000")]
+    pub images: NonZeroUsize,
 }
 
 #[derive(Debug, clap::Args)]

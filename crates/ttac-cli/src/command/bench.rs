@@ -433,7 +433,10 @@ mod tests {
         for folder in [root.clone(), root.join("small"), root.join("paper")] {
             for entry in std::fs::read_dir(&folder).unwrap() {
                 let path = entry.unwrap().path();
-                if path.extension().is_some_and(|extension| extension == "toml") {
+                if path
+                    .extension()
+                    .is_some_and(|extension| extension == "toml")
+                {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let config: Config = toml::from_str(&text).unwrap();
                     if let Err(problem) = cells(&config) {

@@ -34,14 +34,20 @@ pub fn run(args: &Demo, options: &Options) -> anyhow::Result<()> {
         write_atomically(&path, bytes)?;
         config.grid.insert(key.to_owned(), text(&path)?.into());
     }
+    let images = i64::try_from(args.images.get())?;
+    config.grid.insert("subset".to_owned(), images.into());
     // A demo that shows yesterday's result at once would show nothing.
     let cells = args.out.join("cells");
     if cells.exists() {
         std::fs::remove_dir_all(&cells).map_err(Error::io("empty", &cells))?;
     }
     let grid = Grid::new(&config, &cells)?;
-    say("A small network has learnt ten shapes on clean images. It now meets images under four corruptions,");
-    say("without labels: as it is (TEST), with norm statistics of each batch (BN), and learning (TENT, TTAC).");
+    say(
+        "A small network has learnt ten shapes on clean images. It now meets images under four corruptions,",
+    );
+    say(
+        "without labels: as it is (TEST), with norm statistics of each batch (BN), and learning (TENT, TTAC).",
+    );
     grid.run("demo", &grid.part((1, 1)), &device)?;
     let records = load(std::slice::from_ref(&cells))?;
     let table = Table::new(&records)?;
