@@ -1,6 +1,6 @@
 """Times PyTorch on one network: prints seconds and peak memory as JSON.
 
-Arguments: net batch work layout repeats, with work train, norm or eval and layout default or tuned.
+Arguments: net batch work layout repeats, with work train, norm, eval or adapt:METHOD and layout default or tuned.
 """
 
 import json
@@ -13,8 +13,10 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
+for folder in ("parity", "objectives", "methods"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / folder))
 
+import methods  # noqa: E402
 import nets  # noqa: E402
 
 NETS = {
@@ -28,6 +30,40 @@ NETS = {
 def resident(field):
     """Megabytes of this process in memory, now (VmRSS) or at most (VmHWM)."""
     return int(re.search(field + r":\s+(\d+)", Path("/proc/self/status").read_text()).group(1)) / 1024
+
+
+def adapt(name, net, x, repeats):
+    """Seconds of each arriving batch, after one that does not count: the methods of the fixtures, without a queue."""
+    marks = []
+
+    def arriving():
+        for _ in range(repeats + 1):
+            marks.append(time.perf_counter())
+            yield x
+        marks.append(time.perf_counter())
+
+    size = methods.classifier(net).in_features
+    constants = dict(learning_rate=1e-3, momentum=0.9, beta_1=0.9, beta_2=0.999, epsilon=1e-8, template_divisor=30.0)
+    constants |= dict(class_clip=128.0, global_clip=1280.0, loss_scale=0.05, class_gate_count=16, assignment="hard")
+    # All samples are accepted, so that every class has its part.
+    constants |= dict(confidence_threshold=0.0, information_maximisation_weight=0.0, divergence="both", global_loss="divergence")
+    eye = torch.eye(size)
+    anchors = {"mean": torch.zeros(size), "covariance": eye, "class_mean": torch.randn(10, size), "class_covariance": eye.expand(10, -1, -1)}
+    case = types.SimpleNamespace(net=net, batches=arriving(), c=types.SimpleNamespace(**constants), anchors=anchors, classes=10, record=methods.Record())
+    if name == "tent":
+        # Predict-first, as its original: one forward pass for both.
+        affine = [p for norm in methods.norms(net.train()) for p in (norm.weight, norm.bias)]
+        for parameter in net.parameters():
+            parameter.requires_grad_(False)
+        for parameter in affine:
+            parameter.requires_grad_(True)
+        optimiser = torch.optim.Adam(affine, lr=1e-3)
+        for images in arriving():
+            logits = methods.classify(net, images)
+            methods.step(optimiser, methods.entropy(logits).mean())
+    else:
+        {"test": methods.test, "bn": methods.bn_batch, "ttac": methods.ttac}[name](case)
+    return [after - before for before, after in zip(marks[1:], marks[2:])]
 
 
 def main():
@@ -65,14 +101,17 @@ def main():
     def forward():
         net(x)
 
-    net.train(work != "eval")
-    call = forward if work == "eval" else step
-    call()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+    if work.startswith("adapt:"):
+        seconds = adapt(work.removeprefix("adapt:"), net, x, repeats)
+    else:
+        net.train(work != "eval")
+        call = forward if work == "eval" else step
         call()
-        seconds.append(time.perf_counter() - start)
+        seconds = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
     peak = resident("VmHWM")
     seconds.sort()
     print(json.dumps({"minimum_seconds": seconds[0], "median_seconds": seconds[len(seconds) // 2], "start_megabytes": start_megabytes, "peak_megabytes": peak}))

@@ -703,6 +703,10 @@ pub struct Speed {
     #[arg(long, value_enum, default_value = "train")]
     pub work: Work,
 
+    /// The method of `--work adapt`
+    #[arg(long, value_name = "NAME", default_value = "ttac")]
+    pub method: String,
+
     /// Images per step
     #[arg(long, value_name = "N", default_value = "256")]
     pub batch_size: NonZeroUsize,
@@ -724,6 +728,8 @@ pub enum Work {
     Norm,
     /// Forward pass with running statistics
     Eval,
+    /// Learning from an arriving batch and predicting it, without a queue; and the parts of that
+    Adapt,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -1,4 +1,4 @@
-//! `ttac speed`: how long a forward pass and a training step take on this machine.
+//! `ttac speed`: how long a forward pass, a training step and a step of adaptation take on this machine.
 
 use std::time::Instant;
 
@@ -6,9 +6,13 @@ use serde_json::json;
 use ttac::backbone::{Adaptable, Backbone, Network, NormMode};
 use ttac::burn::module::Module;
 use ttac::burn::tensor::{Device, Tensor, TensorData};
+use ttac::checkpoint::InputContract;
+use ttac::data::{Batch, Dataset, Images, SampleId, Samples};
 use ttac::kernels;
 use ttac::loss::cross_entropy;
+use ttac::method::{MethodConfig, Minibatch, Preset, Setting, Stage};
 use ttac::optim::OptimiserConfig;
+use ttac::stats::{AnchorConfig, SourceLabels, collect};
 
 use super::{architecture, print};
 use crate::args::{Options, Speed, Work};
@@ -24,20 +28,19 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
     let network = architecture.init(0, &device)?;
     let batch = args.batch_size.get();
     let size = architecture.image_size();
+    let repeats = args.repeats.get();
+    let mut parts_seconds = None;
     let seconds = match args.work {
-        Work::Eval => forward(&network, batch, size, &device, args.repeats.get()),
-        Work::Train => step(
-            network.trainable(Adaptable::All),
-            batch,
-            size,
-            args.repeats.get(),
-        ),
-        Work::Norm => step(
-            network.trainable(Adaptable::Affine),
-            batch,
-            size,
-            args.repeats.get(),
-        ),
+        Work::Eval => forward(&network, batch, size, &device, repeats),
+        Work::Train => step(network.trainable(Adaptable::All), batch, size, repeats),
+        Work::Norm => step(network.trainable(Adaptable::Affine), batch, size, repeats),
+        Work::Adapt => {
+            let seconds = adapt(&args.method, &network, batch, size, &device, repeats)?;
+            let forward = forward(&network, batch, size, &device, repeats)[0];
+            let train = step(network.trainable(Adaptable::Features), batch, size, repeats)[0];
+            parts_seconds = Some(json!({ "train": train, "eval": forward }));
+            seconds
+        }
     };
     let (minimum, median) = (seconds[0], seconds[seconds.len() / 2]);
     let peak_megabytes = resident_megabytes("VmHWM:");
@@ -50,10 +53,20 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
         "images_per_second": batch as f64 / minimum,
         "start_megabytes": start_megabytes,
         "peak_megabytes": peak_megabytes,
+        "method": matches!(args.work, Work::Adapt).then_some(&args.method),
+        "parts_minimum_seconds": parts_seconds,
     });
     let memory = peak_megabytes.map_or(String::new(), |mb| format!(", peak memory {mb:.0} MB"));
+    let parts = parts_seconds.map_or(String::new(), |parts| {
+        let part = |name: &str| 1e3 * parts[name].as_f64().unwrap_or_default();
+        format!(
+            "; a training step alone takes {:.1} ms, a forward pass {:.1} ms",
+            part("train"),
+            part("eval")
+        )
+    });
     let text = format!(
-        "{} batch {batch}: {:.1} ms at best, {:.1} ms in the middle of {} runs, {:.0} images/s{memory}",
+        "{} batch {batch}: {:.1} ms at best, {:.1} ms in the middle of {} runs, {:.0} images/s{memory}{parts}",
         args.arch,
         1e3 * minimum,
         1e3 * median,
@@ -115,6 +128,98 @@ fn step(network: Network, batch: usize, size: usize, repeats: usize) -> Vec<f64>
         let _ = loss.clone().into_data();
         network = Some(optimiser.step(0.01, current, &loss));
     })
+}
+
+/// An arriving batch, as the protocols without a queue treat it: TENT predicts first, as in its
+/// original, the others after they have learned. All samples are accepted, so that every class has
+/// its part.
+fn adapt(
+    name: &str,
+    network: &Network,
+    batch: usize,
+    size: usize,
+    device: &Device,
+    repeats: usize,
+) -> anyhow::Result<Vec<f64>> {
+    let mut config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
+    if matches!(config, MethodConfig::Ttac(_)) {
+        config = config.with_field("filter.mode", "none")?;
+    }
+    let source = MadeUp { count: 400, size };
+    let input = InputContract::measured(&source, 100)?;
+    let anchors = AnchorConfig {
+        labels: SourceLabels::True,
+        ..AnchorConfig::default()
+    };
+    let anchors = collect(
+        network,
+        "made up",
+        &input,
+        &source,
+        &anchors,
+        device,
+        |_| {},
+    )?;
+    let mut method = config.init(network.clone(), Some(&anchors))?;
+    let minibatch = Minibatch {
+        ids: (0..batch as SampleId).collect(),
+        images: images(batch, size, device),
+        views: None,
+    };
+    let mut failed = None;
+    let seconds = timed(repeats, || {
+        let result = match name {
+            "tent" => method.predict_then_learn(&minibatch, &Stage::SINGLE),
+            _ => method.learn_then_predict(&minibatch, &Stage::SINGLE),
+        };
+        match result {
+            Ok((logits, _)) => drop(logits.into_data()),
+            Err(error) => failed = Some(error),
+        }
+    });
+    failed.map_or(Ok(seconds), |error| Err(error.into()))
+}
+
+/// Noise with labels, for anchors that mean nothing.
+struct MadeUp {
+    count: usize,
+    size: usize,
+}
+
+impl Dataset for MadeUp {
+    fn name(&self) -> &'static str {
+        "made-up"
+    }
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn classes(&self) -> Vec<String> {
+        (0..CLASSES).map(|class| format!("class {class}")).collect()
+    }
+
+    fn batch(&self, ids: &[SampleId]) -> ttac::Result<Batch> {
+        let bytes = self.size * self.size * 3;
+        let pixels = ids.iter().flat_map(|&id| {
+            let mut state = id as u32;
+            (0..bytes).map(move |_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+        });
+        Ok(Batch {
+            samples: Samples {
+                ids: ids.to_vec(),
+                images: Images {
+                    height: self.size,
+                    width: self.size,
+                    pixels: pixels.collect(),
+                },
+            },
+            labels: ids.iter().map(|&id| id as usize % CLASSES).collect(),
+        })
+    }
 }
 
 /// Resident memory of this process, now (`VmRSS:`) or at most (`VmHWM:`), where the system tells.
