@@ -561,6 +561,11 @@ pub struct Adapt {
     #[arg(long, value_name = "FILE")]
     pub predictions: Option<PathBuf>,
 
+    /// Keep the features of N samples before and after adaptation in a file beside the record, for
+    /// the t-SNE of `ttac report --html`; a few hundred are plenty
+    #[arg(long, value_name = "N")]
+    pub features: Option<NonZeroUsize>,
+
     /// Write the adapted weights as a checkpoint
     #[arg(long, value_name = "FILE")]
     pub save_model: Option<PathBuf>,

@@ -25,17 +25,20 @@ pub enum Kind {
     Anchors,
     /// The state of an adapting method.
     Method,
+    /// Features before and after adaptation.
+    Features,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Training, Self::Anchors, Self::Method];
+    pub const ALL: [Self; 4] = [Self::Training, Self::Anchors, Self::Method, Self::Features];
 
     fn key(self) -> &'static str {
         match self {
             Self::Training => "ttac-training",
             Self::Anchors => "ttac-anchors",
             Self::Method => "ttac-method",
+            Self::Features => "ttac-features",
         }
     }
 
@@ -45,6 +48,7 @@ impl Kind {
             Self::Training => "training",
             Self::Anchors => "anchors",
             Self::Method => "method",
+            Self::Features => "features",
         }
     }
 
@@ -54,6 +58,7 @@ impl Kind {
             Self::Training => "the state of a ttac training run",
             Self::Anchors => "a ttac anchor file",
             Self::Method => "the state of a ttac method",
+            Self::Features => "a ttac feature file",
         }
     }
 }

@@ -8,10 +8,12 @@ use anyhow::bail;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use ttac::archive::{self, Arrays, Kind};
-use ttac::backbone::{Backbone, load_tensors};
+use ttac::backbone::load_tensors;
 use ttac::checkpoint::Checkpoint;
 use ttac::method::{Learned, Method};
-use ttac::protocol::{Card, Passes, Prediction, Recorder, RunRecord, Runner, Sink, StepRecord};
+use ttac::protocol::{
+    Card, FeatureRecord, Passes, Prediction, Recorder, RunRecord, Runner, Sink, StepRecord,
+};
 use ttac::{Error, write_atomically};
 
 use super::experiment::Experiment;
@@ -22,6 +24,9 @@ use crate::{device, interrupt};
 
 pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
+    if args.features.is_some() && args.out.is_none() {
+        bail!("`--features` are kept beside a record: give `--out FILE` too");
+    }
     let experiment = Experiment::new(args, &device)?;
     let Experiment {
         checkpoint,
@@ -43,7 +48,7 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
         ));
     }
 
-    let mut follower = Follower::new(args, card, plan.samples(), checkpoint.network.num_classes());
+    let mut follower = Follower::new(args, card, plan.samples(), &experiment.classes());
     let mut runner = Runner::new(protocol, &stream)?;
     if args.resume {
         let path = args.checkpoint.as_ref().expect("clap asks for it");
@@ -80,6 +85,11 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
         adapted.save(path)?;
     }
     let record = recorder.finish(card.clone());
+    if let (Some(path), Some(features)) =
+        (&args.out, experiment.features(method.as_ref(), &device)?)
+    {
+        features.save(&FeatureRecord::path_beside(path))?;
+    }
     if let Some(path) = &args.out {
         write_atomically(
             path,
@@ -176,7 +186,7 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(args: &'a Adapt, card: &'a Card, samples: usize, classes: usize) -> Self {
+    fn new(args: &'a Adapt, card: &'a Card, samples: usize, classes: &[String]) -> Self {
         Self {
             args,
             card,

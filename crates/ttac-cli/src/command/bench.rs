@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Value;
 use ttac::burn::tensor::Device;
-use ttac::protocol::{Recorder, RunRecord, Runner, Sink, StepRecord};
+use ttac::protocol::{FeatureRecord, Recorder, RunRecord, Runner, Sink, StepRecord};
 use ttac::report::CellRecord;
 use ttac::{Error, nearest, write_atomically};
 
@@ -131,7 +131,7 @@ impl Grid {
             let cell = &self.cells[index];
             progress.note(cell.title());
             let experiment = Experiment::new(&cell.adapt, device)?;
-            let Some(record) = execute(&experiment, device)? else {
+            let Some((record, features)) = execute(&experiment, device)? else {
                 bail!("stopped; the same command continues with the cells that are left");
             };
             progress.line(&format!(
@@ -144,7 +144,12 @@ impl Grid {
                 axes: cell.axes.clone(),
                 command: cell.arguments.clone(),
                 record,
+                features: None,
             };
+            // First, so that a cell that is there is whole.
+            if let Some(features) = features {
+                features.save(&FeatureRecord::path_beside(&self.places[index]))?;
+            }
             let json = serde_json::to_string(&whole)?;
             write_atomically(&self.places[index], format!("{json}\n").as_bytes())?;
             progress.advance(1);
@@ -390,20 +395,27 @@ fn is_whole(path: &Path) -> bool {
     text.is_ok_and(|text| serde_json::from_str::<CellRecord>(&text).is_ok())
 }
 
-/// The record of a cell; none if somebody asked to stop.
-fn execute(experiment: &Experiment, device: &Device) -> anyhow::Result<Option<RunRecord>> {
+/// The record of a cell and the features that were asked for; none if somebody asked to stop.
+fn execute(
+    experiment: &Experiment,
+    device: &Device,
+) -> anyhow::Result<Option<(RunRecord, Option<FeatureRecord>)>> {
     let stream = experiment.stream(device);
     let mut method = experiment.method()?;
     let mut follower = Follower {
-        recorder: Recorder::new(experiment.checkpoint.header.classes.len()),
+        recorder: Recorder::new(&experiment.classes()),
         stopped: false,
     };
     Runner::new(&experiment.protocol, &stream)?.run(method.as_mut(), &mut follower)?;
+    if follower.stopped {
+        return Ok(None);
+    }
+    let features = experiment.features(method.as_ref(), device)?;
     let record = follower.recorder.finish(experiment.card.clone());
     for warning in record.warnings.iter().take(3) {
         say(&format!("warning: {warning}"));
     }
-    Ok((!follower.stopped).then_some(record))
+    Ok(Some((record, features)))
 }
 
 struct Follower {

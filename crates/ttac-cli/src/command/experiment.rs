@@ -1,5 +1,7 @@
 //! What `adapt` runs once and `bench` many times.
 
+use std::num::NonZeroUsize;
+
 use anyhow::bail;
 use ttac::Error;
 use ttac::burn::tensor::Device;
@@ -7,7 +9,8 @@ use ttac::checkpoint::{Checkpoint, fingerprint};
 use ttac::data::Dataset;
 use ttac::method::{Method, MethodConfig};
 use ttac::protocol::{
-    AnchorCard, Card, Guard, Passes, Prediction, Protocol, QueueConfig, Selection, Stream,
+    AnchorCard, Card, FeatureRecord, Guard, Passes, Prediction, Protocol, QueueConfig, Selection,
+    Stream,
 };
 use ttac::stats::SourceStatistics;
 use ttac::stream::{Choose, Domain, Domains, StreamConfig, StreamPlan};
@@ -27,6 +30,8 @@ pub struct Experiment {
     pub domains: Vec<Box<dyn Dataset>>,
     pub plan: StreamPlan,
     pub card: Card,
+    /// Samples whose features are kept.
+    pub kept_features: Option<NonZeroUsize>,
 }
 
 impl Experiment {
@@ -88,6 +93,7 @@ impl Experiment {
             domains,
             plan,
             card,
+            kept_features: args.features,
         })
     }
 
@@ -95,6 +101,24 @@ impl Experiment {
     pub fn method(&self) -> ttac::Result<Box<dyn Method>> {
         let network = self.checkpoint.network.clone();
         self.config.init(network, self.anchors.as_ref())
+    }
+
+    /// Names of the classes as the data have them.
+    pub fn classes(&self) -> Vec<String> {
+        self.domains[0].classes()
+    }
+
+    /// Features before and after, if they were asked for.
+    pub fn features(
+        &self,
+        method: &dyn Method,
+        device: &Device,
+    ) -> ttac::Result<Option<FeatureRecord>> {
+        let measure = |count: NonZeroUsize| {
+            let (stream, source) = (self.stream(device), &self.checkpoint.network);
+            FeatureRecord::measure(&stream, source, method, count.get())
+        };
+        self.kept_features.map(measure).transpose()
     }
 
     pub fn stream<'a>(&'a self, device: &'a Device) -> Stream<'a> {

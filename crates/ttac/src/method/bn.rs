@@ -66,6 +66,13 @@ impl<B: Backbone> Bn<B> {
         );
         Self { config, learner }
     }
+
+    fn norm_mode(&self) -> NormMode {
+        match self.config.statistics {
+            Statistics::Batch => NormMode::Batch,
+            Statistics::Running => NormMode::Running,
+        }
+    }
 }
 
 impl<B: Backbone + 'static> Method for Bn<B> {
@@ -84,11 +91,11 @@ impl<B: Backbone + 'static> Method for Bn<B> {
     }
 
     fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        let mode = match self.config.statistics {
-            Statistics::Batch => NormMode::Batch,
-            Statistics::Running => NormMode::Running,
-        };
-        self.learner.frozen().forward(images, mode)
+        self.learner.frozen().forward(images, self.norm_mode())
+    }
+
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.learner.frozen().features(images, self.norm_mode())
     }
 
     fn reset(&mut self) {

@@ -111,6 +111,9 @@ pub struct Learned {
     pub accepted: usize,
     /// Samples that were asked for one.
     pub considered: usize,
+    /// Mean distance of the target's class means from those of their anchors, over the classes that
+    /// were met; none for methods without such clusters.
+    pub anchor_distance: Option<f64>,
     /// What somebody should know, e.g. a covariance that had to be mended.
     pub notes: Vec<String>,
 }
@@ -159,6 +162,10 @@ pub trait Method: Send {
 
     /// Scores of the classes, `[batch, classes]`. Predicting changes nothing.
     fn predict(&self, images: Tensor<4>) -> Tensor<2>;
+
+    /// The features that [`predict`](Self::predict) would score, `[batch, features]`. For pictures of
+    /// them, not for learning.
+    fn features(&self, images: Tensor<4>) -> Tensor<2>;
 
     /// Learns from an arriving batch, then predicts it. For methods that do both image by image.
     fn learn_then_predict(

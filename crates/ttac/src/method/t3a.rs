@@ -89,14 +89,6 @@ impl<B: Backbone> T3a<B> {
         self.insert(&self.network.head_weights());
     }
 
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        let mode = match self.config.statistics {
-            Statistics::Batch => NormMode::Batch,
-            Statistics::Running => NormMode::Running,
-        };
-        self.network.features(images, mode)
-    }
-
     fn insert(&mut self, features: &Tensor<2>) {
         let logits = rows(&self.network.logits(features.clone()));
         let values = rows(features);
@@ -174,6 +166,14 @@ impl<B: Backbone + 'static> Method for T3a<B> {
 
     fn predict(&self, images: Tensor<4>) -> Tensor<2> {
         self.scores(self.features(images))
+    }
+
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        let mode = match self.config.statistics {
+            Statistics::Batch => NormMode::Batch,
+            Statistics::Running => NormMode::Running,
+        };
+        self.network.features(images, mode)
     }
 
     fn learn_then_predict(

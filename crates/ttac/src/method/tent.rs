@@ -92,6 +92,10 @@ impl<B: Backbone + 'static> Method for Tent<B> {
         self.learner.frozen().forward(images, NormMode::Batch)
     }
 
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.learner.frozen().features(images, NormMode::Batch)
+    }
+
     fn predict_then_learn(
         &mut self,
         arriving: &Minibatch,

@@ -42,6 +42,10 @@ impl<B: Backbone + 'static> Method for Test<B> {
         self.0.forward(images, NormMode::Running)
     }
 
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.0.features(images, NormMode::Running)
+    }
+
     fn reset(&mut self) {}
 
     fn weights(&self) -> BTreeMap<String, TensorData> {

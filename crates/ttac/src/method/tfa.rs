@@ -293,6 +293,10 @@ impl<B: Backbone + 'static> Method for Tfa<B> {
         self.learner.frozen().forward(images, NormMode::Running)
     }
 
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.learner.frozen().features(images, NormMode::Running)
+    }
+
     fn reset(&mut self) {
         self.learner.reset();
         self.rings = Rings::default();

@@ -153,6 +153,10 @@ impl<B: Backbone + 'static> Method for TttR<B> {
         self.learner.frozen().forward(images, NormMode::Running)
     }
 
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.learner.frozen().features(images, NormMode::Running)
+    }
+
     fn learn_then_predict(
         &mut self,
         arriving: &Minibatch,

@@ -19,7 +19,7 @@ use crate::{Error, Result, best};
 const DRIFT_INTERVAL: usize = 8;
 
 /// Images in a forward pass where nothing else says so.
-const PREDICTION_BATCH: usize = 256;
+pub(super) const PREDICTION_BATCH: usize = 256;
 
 /// A plan with the data it names.
 pub struct Stream<'a> {
@@ -34,7 +34,7 @@ pub struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    fn batch(&self, arrivals: &[Arrival]) -> Result<Batch> {
+    pub(super) fn batch(&self, arrivals: &[Arrival]) -> Result<Batch> {
         let mut whole: Option<Batch> = None;
         // Neighbours of one domain are read together.
         for group in arrivals.chunk_by(|a, b| a.domain == b.domain) {
@@ -61,7 +61,7 @@ impl Stream<'_> {
         })
     }
 
-    fn normalise(&self, images: &Images) -> Result<Tensor<4>> {
+    pub(super) fn normalise(&self, images: &Images) -> Result<Tensor<4>> {
         self.input.normalise(images, self.device)
     }
 }
@@ -607,6 +607,8 @@ impl Tally {
         self.sum.updates += learned.updates;
         self.sum.accepted += learned.accepted;
         self.sum.considered += learned.considered;
+        // The newest is where the clusters are.
+        self.sum.anchor_distance = learned.anchor_distance.or(self.sum.anchor_distance);
         self.sum.notes.extend(learned.notes);
         for (name, value) in learned.losses {
             let place = self.sum.losses.iter().position(|(known, _)| *known == name);

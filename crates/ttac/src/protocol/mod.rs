@@ -12,6 +12,7 @@
 
 mod card;
 mod driver;
+mod features;
 mod health;
 mod queue;
 mod record;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use card::{AnchorCard, Card};
 pub use driver::{Runner, Sink, StepRecord, Stream, run};
+pub use features::FeatureRecord;
 pub use health::{Guard, GuardAction};
 pub use queue::Queue;
 pub use record::{CurvePoint, RECORD_FORMAT, Recorder, RunRecord};

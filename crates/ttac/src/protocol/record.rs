@@ -40,6 +40,13 @@ pub struct RunRecord {
     pub predicting_seconds: f64,
     /// BLAKE3 of all predictions in their order.
     pub predictions: String,
+    /// Which predictions were right, in the order of arrival: four to a hexadecimal digit, the lowest
+    /// bit first. Runs of the same plan can be compared image by image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<String>,
+    /// Names of the classes, for display.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// What somebody should know.
     pub warnings: Vec<String>,
     /// What it was made with.
@@ -57,14 +64,29 @@ pub struct CurvePoint {
     /// Share of accepted pseudo-labels, if there were any to accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_share: Option<f64>,
+    /// Mean distance of the class means from their anchors, for methods that have both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor_distance: Option<f64>,
     /// Losses by name.
     pub losses: Vec<(String, f64)>,
+}
+
+impl RunRecord {
+    /// Which predictions were right, in the order of arrival; none in records of older versions.
+    pub fn right(&self) -> Option<Vec<bool>> {
+        let digits = self.outcomes.as_ref()?.chars();
+        let digits: Option<Vec<u32>> = digits.map(|digit| digit.to_digit(16)).collect();
+        let bits = digits?.into_iter();
+        let bits = bits.flat_map(|digit| (0..4).map(move |place| digit >> place & 1 == 1));
+        let bits: Vec<bool> = bits.take(self.samples).collect();
+        (bits.len() == self.samples).then_some(bits)
+    }
 }
 
 /// A [`Sink`] that makes a record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorder {
-    classes: usize,
+    classes: Vec<String>,
     confusion: Vec<Vec<usize>>,
     visits: Vec<(usize, usize)>,
     curve: Vec<CurvePoint>,
@@ -73,15 +95,16 @@ pub struct Recorder {
     learning_seconds: f64,
     predicting_seconds: f64,
     predictions: Vec<u16>,
+    right: Vec<bool>,
     warnings: Vec<String>,
 }
 
 impl Recorder {
-    /// For a number of classes.
-    pub fn new(classes: usize) -> Self {
+    /// For classes of these names.
+    pub fn new(classes: &[String]) -> Self {
         Self {
-            classes,
-            confusion: vec![vec![0; classes]; classes],
+            classes: classes.to_vec(),
+            confusion: vec![vec![0; classes.len()]; classes.len()],
             visits: Vec::new(),
             curve: Vec::new(),
             updates: 0,
@@ -89,6 +112,7 @@ impl Recorder {
             learning_seconds: 0.0,
             predicting_seconds: 0.0,
             predictions: Vec::new(),
+            right: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -105,9 +129,7 @@ impl Recorder {
 
     /// Wrong predictions so far.
     pub fn wrong(&self) -> usize {
-        let right: usize = (0..self.classes)
-            .map(|class| self.confusion[class][class])
-            .sum();
+        let right = self.right.iter().filter(|right| **right).count();
         self.samples() - right
     }
 
@@ -132,19 +154,31 @@ impl Recorder {
             error_percent: self.error_percent(),
             wrong: self.wrong(),
             samples: self.samples(),
-            class_error_percent: (0..self.classes).map(class_error).collect(),
+            class_error_percent: (0..self.classes.len()).map(class_error).collect(),
             visit_error_percent: self.visits.iter().map(|&(w, n)| percent(w, n)).collect(),
             updates: self.updates,
             late: self.late,
             learning_seconds: self.learning_seconds,
             predicting_seconds: self.predicting_seconds,
             predictions: hasher.finalize().to_hex().to_string(),
+            outcomes: Some(bits_to_hex(&self.right)),
+            classes: self.classes,
             confusion: self.confusion,
             curve: self.curve,
             warnings: self.warnings,
             card,
         }
     }
+}
+
+/// Four to a hexadecimal digit, the lowest bit first.
+fn bits_to_hex(bits: &[bool]) -> String {
+    let digit = |bits: &[bool]| {
+        let bits = bits.iter().enumerate();
+        let value = bits.fold(0, |value, (place, &bit)| value | u32::from(bit) << place);
+        char::from_digit(value, 16).expect("four bits are a digit")
+    };
+    bits.chunks(4).map(digit).collect()
 }
 
 fn percent(part: usize, whole: usize) -> f64 {
@@ -156,6 +190,7 @@ impl Sink for Recorder {
         for (&label, &predicted) in record.labels.iter().zip(&record.predicted) {
             self.confusion[label][predicted] += 1;
             self.predictions.push(predicted as u16);
+            self.right.push(label == predicted);
         }
         self.visits
             .resize(self.visits.len().max(record.visit + 1), (0, 0));
@@ -173,6 +208,7 @@ impl Sink for Recorder {
             cumulative_error_percent: self.error_percent(),
             accepted_share: (learned.considered > 0)
                 .then(|| learned.accepted as f64 / learned.considered as f64),
+            anchor_distance: learned.anchor_distance,
             losses: learned
                 .losses
                 .iter()

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use table::{Format, Table};
 
-use crate::protocol::RunRecord;
+use crate::protocol::{FeatureRecord, RunRecord};
 use crate::{Error, Result};
 
 /// One cell of a grid, as `ttac bench` writes it.
@@ -28,6 +28,9 @@ pub struct CellRecord {
     pub command: Vec<String>,
     /// The result with its card.
     pub record: RunRecord,
+    /// Features before and after, which have a file of their own beside the record's.
+    #[serde(skip)]
+    pub features: Option<FeatureRecord>,
 }
 
 /// All cells in some folders, in the order of their file names.

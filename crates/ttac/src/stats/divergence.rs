@@ -65,6 +65,11 @@ impl Anchor {
         })
     }
 
+    /// The mean, `[D]`.
+    pub fn mean(&self) -> &[f64] {
+        &self.mean
+    }
+
     /// `D`.
     pub fn dimension(&self) -> usize {
         self.mean.len()

@@ -282,7 +282,7 @@ fn many_passes_learn_from_all_and_an_oracle_is_never_worse() {
                 input: &input,
                 device: &device,
             };
-            let mut recorder = Recorder::new(10);
+            let mut recorder = Recorder::new(&domains[0].classes());
             let mut method = method(name, Setting::ManyPasses);
             run(&protocol, method.as_mut(), &stream, &mut recorder).unwrap();
             assert_eq!(recorder.samples(), 48, "every sample once");

@@ -382,12 +382,17 @@ impl<B: Backbone + 'static> Method for Ttac<B> {
             losses: terms.losses,
             accepted: observed.counts.accepted,
             considered: minibatch.ids.len(),
+            anchor_distance: self.anchor_distance(),
             notes,
         })
     }
 
     fn predict(&self, images: Tensor<4>) -> Tensor<2> {
         self.learner.frozen().forward(images, NormMode::Running)
+    }
+
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.learner.frozen().features(images, NormMode::Running)
     }
 
     fn forget(&mut self, ids: &[SampleId]) {
@@ -423,6 +428,23 @@ impl<B: Backbone + 'static> Method for Ttac<B> {
 }
 
 impl<B: Backbone> Ttac<B> {
+    /// How far the means of the classes met so far are from their anchors', on average.
+    fn anchor_distance(&self) -> Option<f64> {
+        let pairs = self
+            .state
+            .classes
+            .iter()
+            .zip(&self.anchors.as_ref()?.classes);
+        let distances: Vec<f64> = pairs
+            .filter(|(class, _)| class.count() > 0.0)
+            .map(|(class, anchor)| {
+                let pairs = class.gaussian().mean().iter().zip(anchor.mean());
+                pairs.map(|(t, s)| (t - s).powi(2)).sum::<f64>().sqrt()
+            })
+            .collect();
+        (!distances.is_empty()).then(|| distances.iter().sum::<f64>() / distances.len() as f64)
+    }
+
     /// Who belongs to which class.
     fn members(&self, values: &[f32], observed: &Observation) -> Result<Members> {
         let (Assignment::Soft(_), Some(anchors)) = (self.config.assignment, &self.anchors) else {
