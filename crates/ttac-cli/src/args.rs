@@ -70,7 +70,7 @@ pub enum Command {
     Adapt(Adapt),
     /// Run a grid of adaptations from a TOML file; what is done is kept, so it resumes
     Bench(Bench),
-    /// Make a table of the cells that `bench` wrote, with their protocols as footnotes
+    /// Make a table of what `bench` wrote, with protocols as footnotes, or a page with figures
     Report(Report),
     /// Write a data set under corruptions, as arrays or pictures
     Corrupt(Corrupt),
@@ -616,13 +616,31 @@ pub struct Bench {
 
 #[derive(Debug, clap::Args)]
 pub struct Report {
-    /// Folders of cells; several shards make one table
+    /// Folders of cells of `bench`, or of records that `adapt --out` wrote; several shards make one
+    /// table
     #[arg(value_name = "DIR", required = true)]
     pub folders: Vec<PathBuf>,
 
     /// How to write the table
     #[arg(long, value_enum, default_value = "markdown")]
     pub format: TableFormat,
+
+    /// Add the rows that the TTAC paper printed for the same data and protocol; what differs is said
+    #[arg(long)]
+    pub paper: bool,
+
+    /// Also write a page with tables, protocol cards and figures, which needs nothing but itself
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Title of the page
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "Test-time training, compared",
+        requires = "html"
+    )]
+    pub title: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

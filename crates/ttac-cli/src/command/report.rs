@@ -1,12 +1,23 @@
 //! `ttac report`
 
-use ttac::report::{Format, Table, load};
+use ttac::report::{Format, Table, html, load};
+use ttac::write_atomically;
 
 use super::print;
 use crate::args::{Options, Report, TableFormat};
+use crate::progress::say;
 
 pub fn run(args: &Report, options: &Options) -> anyhow::Result<()> {
-    let table = Table::new(&load(&args.folders)?)?;
+    let cells = load(&args.folders)?;
+    let mut table = Table::new(&cells)?;
+    if args.paper {
+        table = table.with_published(&cells);
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(&args.title, &cells, &table);
+        write_atomically(path, page.as_bytes())?;
+        say(&format!("wrote {}", path.display()));
+    }
     let format = match args.format {
         TableFormat::Markdown => Format::Markdown,
         TableFormat::Csv => Format::Csv,

@@ -209,11 +209,11 @@ fn a_grid_that_was_cut_short_ends_like_one_that_was_not() {
         "{table}"
     );
     let json = world.json("report shards --json");
-    assert_eq!(json["columns"], serde_json::json!(["contrast", "snow"]));
+    assert_eq!(json["columns"], serde_json::json!(["snow", "contrast"]));
     assert!(
         world
             .stdout("report whole --format csv")
-            .starts_with("method,contrast,snow,mean")
+            .starts_with("method,snow,contrast,mean,competitor,difference,p\n")
     );
     // Another configuration does not touch these cells.
     let changed = GRID.replace("loss_scale = 0.01", "loss_scale = 0.02");
@@ -243,4 +243,45 @@ fn all_mistakes_of_a_grid_are_named_before_it_runs() {
     let error = world.error("bench grid.toml --out o");
     assert!(error.contains("row `TTAC`"), "{error}");
     assert!(!world.path("o").exists());
+}
+
+#[test]
+fn a_report_is_a_page_that_needs_nothing_else() {
+    let world = adapted();
+    let grid = GRID.replace("seed = [0, 1]", "features = 30");
+    std::fs::write(world.path("grid.toml"), grid).unwrap();
+    world.stdout("bench grid.toml --out cells");
+    let files = std::fs::read_dir(world.path("cells")).unwrap();
+    assert_eq!(files.count(), 8, "features beside every cell");
+    let json = world.json("report cells --html page.html --title Shapes --json");
+    let page = std::fs::read_to_string(world.path("page.html")).unwrap();
+    assert!(page.contains("<h1>Shapes</h1>"));
+    for figure in [
+        "cumulative-error",
+        "bars",
+        "confusion",
+        "anchors",
+        "accepted",
+        "cost",
+        "tsne",
+    ] {
+        let mark = format!("<figure data-figure=\"{figure}\">");
+        assert!(page.contains(&mark), "{figure}");
+    }
+    assert!(!page.contains("//"), "no address");
+    for row in json["rows"].as_array().unwrap() {
+        for cell in row["cells"].as_array().unwrap() {
+            let error = format!("{:.2}<", cell["mean"].as_f64().unwrap());
+            assert!(page.contains(&error), "{error}");
+        }
+    }
+    // The same from records of single runs, and nothing without their place.
+    let lone = format!("{ADAPT} --features 20");
+    assert!(world.error(&lone).contains("give `--out FILE` too"));
+    world.stdout(&format!("{lone} --out lone/record.json"));
+    world.stdout("report lone --html lone.html");
+    let page = std::fs::read_to_string(world.path("lone.html")).unwrap();
+    assert!(page.contains("after: ttac"));
+    let info = world.stdout("info lone/record.features.safetensors");
+    assert!(info.contains("features"), "{info}");
 }

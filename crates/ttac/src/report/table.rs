@@ -1,12 +1,13 @@
 //! Rows, columns, means.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::CellRecord;
+use super::significance::{Comparison, FEWEST_PAIRS, Significance, Test, mcnemar, signed_rank};
 use crate::protocol::{Passes, Prediction, RunRecord};
 use crate::{Error, Result};
 
@@ -42,6 +43,20 @@ pub struct Row {
     pub mean: Option<f64>,
     /// Its protocol in words.
     pub protocol: String,
+    /// Whether it was measured or printed somewhere.
+    pub source: Source,
+    /// Against the best of the other measured rows.
+    pub against: Option<Comparison>,
+}
+
+/// Where the numbers of a row come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// From records.
+    Measured,
+    /// From the TTAC paper.
+    Published,
 }
 
 /// Values over seeds.
@@ -56,7 +71,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Self {
+    pub(super) fn of(values: &[f64]) -> Self {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -68,6 +83,15 @@ impl Spread {
             mean,
             deviation,
             count,
+        }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => write!(f, "{:.2}", self.mean),
+            _ => write!(f, "{:.2} ± {:.2}", self.mean, self.deviation),
         }
     }
 }
@@ -90,6 +114,11 @@ impl Table {
             place.push(cell.record.error_percent);
         }
         check(cells)?;
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for cell in cells {
+            places.entry(column_of(cell)).or_insert(place_of(cell));
+        }
+        columns.sort_by_key(|column| places[column]);
         let rows = rows.into_iter().map(|name| {
             let found = |column: &String| values.get(&(name, column.clone()));
             let spreads: Vec<Option<Spread>> = columns
@@ -103,12 +132,30 @@ impl Table {
                 mean: whole.map(|means| means.iter().sum::<f64>() / means.len() as f64),
                 cells: spreads,
                 protocol: first.map_or(String::new(), |cell| describe(&cell.record)),
+                source: Source::Measured,
+                against: None,
             }
         });
-        Ok(Self {
-            rows: rows.collect(),
-            columns,
-        })
+        let mut rows: Vec<Row> = rows.collect();
+        // The best last, and after it what has gaps.
+        rows.sort_by(|a, b| {
+            let mean = |row: &Row| row.mean.unwrap_or(f64::NEG_INFINITY);
+            mean(b).total_cmp(&mean(a))
+        });
+        let comparisons: Vec<_> = rows.iter().map(|row| compare(row, &rows, cells)).collect();
+        for (row, against) in rows.iter_mut().zip(comparisons) {
+            row.against = against;
+        }
+        Ok(Self { columns, rows })
+    }
+
+    /// The measured row with the lowest mean.
+    pub fn best(&self) -> Option<&Row> {
+        best_of(
+            self.rows
+                .iter()
+                .filter(|row| row.source == Source::Measured),
+        )
     }
 
     /// The table as text.
@@ -122,35 +169,46 @@ impl Table {
         let mut line = |cells: Vec<String>| {
             let _ = write!(text, "{start}{}{end}", cells.join(between));
         };
+        let compared = self.rows.iter().any(|row| row.against.is_some());
         let head = ["method".to_owned()].into_iter();
         let head = head.chain(self.columns.clone()).chain(["mean".to_owned()]);
-        line(head.collect());
+        let mut head: Vec<String> = head.collect();
+        if compared {
+            head.extend(["competitor", "difference", "p"].map(str::to_owned));
+        }
+        let width = head.len();
+        line(head);
         if format == Format::Markdown {
-            let rules = vec!["---"; self.columns.len() + 2];
-            line(rules.into_iter().map(str::to_owned).collect());
+            line(vec!["---".to_owned(); width]);
         }
         for (number, row) in self.rows.iter().enumerate() {
             let name = match format {
                 Format::Markdown => format!("{} [{}]", row.name, number + 1),
                 Format::Csv | Format::Latex => row.name.clone(),
             };
-            let cells = row.cells.iter().map(|cell| match cell {
-                None => String::new(),
-                Some(spread) if spread.count == 1 => format!("{:.2}", spread.mean),
-                Some(spread) => format!("{:.2} ± {:.2}", spread.mean, spread.deviation),
-            });
+            let cells = row.cells.iter();
+            let cells = cells.map(|cell| cell.map_or(String::new(), |spread| spread.to_string()));
             let mean = row.mean.map_or(String::new(), |mean| format!("{mean:.2}"));
-            line([name].into_iter().chain(cells).chain([mean]).collect());
+            let mut fields: Vec<String> = [name].into_iter().chain(cells).chain([mean]).collect();
+            if compared {
+                fields.extend(comparison_fields(row.against.as_ref()));
+            }
+            line(fields);
         }
         match format {
             Format::Csv => {}
             Format::Latex => {
-                let columns = "r".repeat(self.columns.len() + 1);
+                let columns = "r".repeat(width - 1);
                 text = format!("\\begin{{tabular}}{{l{columns}}}\n{text}\\end{{tabular}}\n");
                 text = text.replace('_', "\\_").replace('±', "$\\pm$");
             }
             Format::Markdown => {
-                text += "\nError in percent.\n\n";
+                text += "\nError in percent.";
+                if compared {
+                    text += " ";
+                    text += COMPARISON_NOTE;
+                }
+                text += "\n\n";
                 for (number, row) in self.rows.iter().enumerate() {
                     let _ = writeln!(text, "{}. {}", number + 1, row.protocol);
                 }
@@ -160,8 +218,98 @@ impl Table {
     }
 }
 
+/// What the columns of comparisons mean.
+pub(super) const COMPARISON_NOTE: &str = "Difference: percentage points against the best other row, the competitor, over cells of the same setting and seed. p: two-sided, by the exact Wilcoxon signed-rank test over these pairs; of a single pair, by McNemar's exact test over its images; none for two to four pairs. Not corrected for the number of rows.";
+
+/// Competitor, difference and p of a row, as text.
+pub(super) fn comparison_fields(against: Option<&Comparison>) -> [String; 3] {
+    let Some(against) = against else {
+        return Default::default();
+    };
+    let p = against.significance.map(|found| p_text(found.p));
+    [
+        against.competitor.clone(),
+        format!("{:+.2}", against.difference),
+        p.unwrap_or_default(),
+    ]
+}
+
+/// A p-value with as many digits as it has use for.
+pub(super) fn p_text(p: f64) -> String {
+    if p >= 0.001 {
+        format!("{p:.3}")
+    } else {
+        format!("{p:.0e}")
+    }
+}
+
+fn best_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
+    let whole = rows.filter_map(|row| Some((row.mean?, row)));
+    let best = whole.min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, row)| row)
+}
+
+/// A row against the best of the others.
+fn compare(row: &Row, rows: &[Row], cells: &[CellRecord]) -> Option<Comparison> {
+    let competitor = best_of(rows.iter().filter(|other| other.name != row.name))?;
+    let place = |cell: &CellRecord| (column_of(cell), cell.axes.get("seed").cloned());
+    let theirs: BTreeMap<_, &RunRecord> = cells
+        .iter()
+        .filter(|cell| cell.row == competitor.name)
+        .map(|cell| (place(cell), &cell.record))
+        .collect();
+    let pairs: Vec<(&RunRecord, &RunRecord)> = cells
+        .iter()
+        .filter(|cell| cell.row == row.name)
+        .filter_map(|cell| Some((&cell.record, *theirs.get(&place(cell))?)))
+        .collect();
+    let differences: Vec<f64> = pairs
+        .iter()
+        .map(|(ours, theirs)| ours.error_percent - theirs.error_percent)
+        .collect();
+    let significance = match pairs[..] {
+        [] => return None,
+        [(ours, theirs)] => by_images(ours, theirs),
+        _ if differences.len() >= FEWEST_PAIRS => Some(Significance {
+            test: Test::SignedRank,
+            p: signed_rank(&differences),
+        }),
+        _ => None,
+    };
+    Some(Comparison {
+        competitor: competitor.name.clone(),
+        pairs: pairs.len(),
+        difference: differences.iter().sum::<f64>() / differences.len() as f64,
+        significance,
+    })
+}
+
+/// The test of two runs over their images, if both say which images they got right and the images are the same.
+fn by_images(ours: &RunRecord, theirs: &RunRecord) -> Option<Significance> {
+    if ours.card.plan != theirs.card.plan {
+        return None;
+    }
+    let (ours, theirs) = (ours.right()?, theirs.right()?);
+    let only = |first: &[bool], second: &[bool]| {
+        let pairs = first.iter().zip(second);
+        pairs.filter(|(first, second)| **first && !**second).count()
+    };
+    Some(Significance {
+        test: Test::Mcnemar,
+        p: mcnemar(only(&ours, &theirs), only(&theirs, &ours)),
+    })
+}
+
+/// Where the column of a cell belongs: corruptions in their usual order.
+fn place_of(cell: &CellRecord) -> usize {
+    let all = ttac_corrupt::Corruption::ALL;
+    let name = cell.axes.get("corruption");
+    let place = name.and_then(|name| all.iter().position(|corruption| corruption.name() == name));
+    place.unwrap_or(all.len())
+}
+
 /// The setting of a cell: its axes but for the seed.
-fn column_of(cell: &CellRecord) -> String {
+pub(super) fn column_of(cell: &CellRecord) -> String {
     let axes = cell.axes.iter().filter(|(name, _)| *name != "seed");
     let values: Vec<&str> = axes.map(|(_, value)| value.as_str()).collect();
     if values.is_empty() {
@@ -202,7 +350,7 @@ fn describe(record: &RunRecord) -> String {
 }
 
 /// The name of an enum's value, as in files.
-fn name(value: &impl Serialize) -> String {
+pub(super) fn name(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -264,6 +412,7 @@ fn fixed_part(cell: &CellRecord) -> Value {
             "seed",
             "corruption-seed",
             "subset",
+            "domains",
         ];
         if axes.iter().any(|axis| !by_grid.contains(&axis.as_str())) {
             // An axis is a constant or a part of the protocol: the columns say which.

@@ -49,5 +49,8 @@ mod method_parity;
 /// What every method promises: no look ahead, a way back, the same bits.
 mod methods;
 
+/// Tables, comparisons and the page: numbers of the records, every figure, nothing from outside.
+mod report;
+
 /// Real weights on real images, where both are at hand.
 mod real;

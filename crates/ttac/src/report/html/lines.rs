@@ -1,0 +1,216 @@
+//! Lines over the stream: cumulative error, accepted pseudo-labels, distance to the anchors.
+
+use std::fmt::Write as _;
+
+use super::svg::{self, Frame, escape, image, marker, shorten, spread, stroke};
+use crate::protocol::CurvePoint;
+
+/// A line with a name.
+pub(super) struct Line {
+    /// Which colour, dashes and mark.
+    pub series: usize,
+    pub name: String,
+    /// Samples so far, and a value.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What a line chart measures.
+pub(super) struct Measure {
+    pub title: &'static str,
+    pub y_label: &'static str,
+    pub value: fn(&CurvePoint) -> Option<f64>,
+    /// Whether the axis starts at zero, or at the smallest value.
+    pub from_zero: bool,
+}
+
+/// The values of a curve.
+pub(super) fn points(curve: &[CurvePoint], measure: &Measure) -> Vec<(f64, f64)> {
+    let points = curve.iter().filter_map(|point| {
+        let value = (measure.value)(point).filter(|value| value.is_finite())?;
+        Some((point.samples as f64, value))
+    });
+    points.collect()
+}
+
+/// The mean of several curves, at the places of the shortest.
+pub(super) fn mean_of(curves: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
+    let end = |curve: &Vec<(f64, f64)>| curve.last().map_or(0.0, |point| point.0);
+    let shortest = curves.iter().min_by(|a, b| end(a).total_cmp(&end(b)));
+    let places = shortest.into_iter().flatten().map(|point| point.0);
+    places
+        .map(|x| {
+            let sum: f64 = curves.iter().map(|curve| value_at(curve, x)).sum();
+            (x, sum / curves.len() as f64)
+        })
+        .collect()
+}
+
+/// Between two points on the straight line, before the first and after the last as there.
+fn value_at(curve: &[(f64, f64)], x: f64) -> f64 {
+    let after = curve.partition_point(|point| point.0 < x);
+    match (after.checked_sub(1).map(|i| curve[i]), curve.get(after)) {
+        (Some(before), Some(after)) if after.0 > x => {
+            let share = (x - before.0) / (after.0 - before.0);
+            before.1 + share * (after.1 - before.1)
+        }
+        (_, Some(after)) => after.1,
+        (Some(before), None) => before.1,
+        (None, None) => 0.0,
+    }
+}
+
+/// The range of some values with a little air.
+fn range(lines: &[Line], from_zero: bool) -> (f64, f64) {
+    let values = || {
+        lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|point| point.1)
+    };
+    let high = values().fold(f64::MIN, f64::max);
+    let low = values().fold(f64::MAX, f64::min);
+    let air = 0.06 * (high - low).max(1e-9 + high.abs() * 0.02);
+    let low = if from_zero { 0.0 } else { (low - air).max(0.0) };
+    (low, high + air)
+}
+
+/// A chart whose lines have their names at the end.
+pub(super) fn chart(lines: &[Line], measure: &Measure) -> String {
+    let (width, height) = (390.0, 270.0_f64.max(50.0 + 14.0 * lines.len() as f64));
+    let last = lines.iter().filter_map(|line| line.points.last());
+    let longest = last.map(|point| point.0).fold(0.0, f64::max);
+    let frame = Frame {
+        left: 32.0,
+        top: 26.0,
+        right: width - 118.0,
+        bottom: height - 38.0,
+        x: (0.0, longest),
+        y: range(lines, measure.from_zero),
+    };
+    let mut text = frame.axes("samples seen", measure.y_label);
+    for line in lines {
+        text += &path(&frame, line);
+        text += &marks(&frame, line);
+    }
+    let ends: Vec<(f64, f64)> = lines
+        .iter()
+        .map(|line| line.points.last().copied().unwrap_or_default())
+        .map(|(x, y)| (frame.at_x(x), frame.at_y(y)))
+        .collect();
+    let wanted: Vec<f64> = ends.iter().map(|end| end.1).collect();
+    let places = spread(&wanted, 14.0, frame.top, frame.bottom);
+    for ((line, end), y) in lines.iter().zip(ends).zip(places) {
+        let x = frame.right + 18.0;
+        let _ = writeln!(
+            text,
+            "<path class=\"leader\" d=\"M{:.1} {:.1}L{:.1} {y:.1}\"/>{}<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            end.0 + 2.0,
+            end.1,
+            x - 5.0,
+            marker(line.series, x, y),
+            x + 7.0,
+            y + 4.0,
+            escape(&shorten(&line.name, 15))
+        );
+    }
+    image(width, height, measure.title, &describe(lines), &text)
+}
+
+/// A small chart without names, on its own scale.
+pub(super) fn small_chart(lines: &[Line], measure: &Measure, title: &str) -> String {
+    let y = range(lines, measure.from_zero);
+    let longest = lines.iter().filter_map(|line| line.points.last());
+    let frame = Frame {
+        left: 30.0,
+        top: 6.0,
+        right: 156.0,
+        bottom: 92.0,
+        x: (0.0, longest.map(|point| point.0).fold(0.0, f64::max)),
+        y,
+    };
+    let mut text = String::from("<g class=\"thin\">\n");
+    for tick in svg::ticks(y.0, y.1, 3) {
+        let place = frame.at_y(tick);
+        let _ = writeln!(
+            text,
+            "<path class=\"grid\" d=\"M30 {place:.1}H156\"/><text class=\"tick\" x=\"26\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            place + 4.0,
+            svg::plain(tick)
+        );
+    }
+    for line in lines {
+        text += &path(&frame, line);
+    }
+    text += "</g>\n";
+    let title = format!("{}: {title}", measure.title);
+    image(160.0, 98.0, &title, &describe(lines), &text)
+}
+
+/// Names and marks of lines, for charts without.
+pub(super) fn legend(lines: &[Line]) -> String {
+    let mut text = String::from("<ul class=\"legend\">\n");
+    for line in lines {
+        let _ = writeln!(
+            text,
+            "<li><svg viewBox=\"0 0 36 12\" aria-hidden=\"true\"><path {} d=\"M1 6H35\"/>{}</svg>{}</li>",
+            stroke(line.series),
+            marker(line.series, 18.0, 6.0),
+            escape(&line.name)
+        );
+    }
+    text + "</ul>\n"
+}
+
+fn path(frame: &Frame, line: &Line) -> String {
+    let mut steps = String::new();
+    for (index, (x, y)) in line.points.iter().enumerate() {
+        let command = if index == 0 { 'M' } else { 'L' };
+        let _ = write!(
+            steps,
+            "{command}{:.1} {:.1}",
+            frame.at_x(*x),
+            frame.at_y(*y)
+        );
+    }
+    let name = escape(&line.name);
+    let stroke = stroke(line.series);
+    format!("<path {stroke} d=\"{steps}\"><title>{name}</title></path>\n")
+}
+
+/// A few marks along a line, elsewhere for every series.
+fn marks(frame: &Frame, line: &Line) -> String {
+    let count = line.points.len();
+    let every = (count / 5).max(1);
+    let first = (line.series * every / 5) % every;
+    let chosen = line.points.iter().skip(first).step_by(every);
+    let mut text: String = chosen
+        .map(|(x, y)| marker(line.series, frame.at_x(*x), frame.at_y(*y)))
+        .collect();
+    text.push('\n');
+    text
+}
+
+fn describe(lines: &[Line]) -> String {
+    let ends = lines.iter().filter_map(|line| {
+        let (samples, value) = line.points.last()?;
+        Some(format!(
+            "{} ends at {value:.2} after {samples} samples",
+            line.name
+        ))
+    });
+    ends.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_curves_is_taken_at_the_same_places() {
+        let a = vec![(10.0, 1.0), (20.0, 3.0)];
+        let b = vec![(5.0, 5.0), (15.0, 5.0), (25.0, 7.0)];
+        assert_eq!(mean_of(std::slice::from_ref(&a)), a);
+        // b is 5 at 10, and 6 at 20.
+        assert_eq!(mean_of(&[a, b]), [(10.0, 3.0), (20.0, 4.5)]);
+    }
+}

@@ -1,0 +1,437 @@
+//! One page with everything: tables, protocol cards and figures, in a single file.
+//!
+//! The page needs no network, no script and no font of its own. It follows the reader's choice of light
+//! or dark, fits a phone, and never tells two things apart by colour alone. A figure that the records
+//! have no data for is replaced by a sentence that says what would bring it.
+
+mod bars;
+mod cards;
+mod confusion;
+mod lines;
+mod scatter;
+mod svg;
+
+use std::fmt::Write as _;
+
+use super::table::{Row, Source, Table, column_of, p_text};
+use super::{CellRecord, Test, tsne};
+use crate::protocol::FeatureRecord;
+use bars::Bar;
+use lines::{Line, Measure};
+use scatter::Point;
+use svg::escape;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Points in a picture of features; more would only cover each other.
+const MOST_POINTS: usize = 500;
+
+const ERROR: Measure = Measure {
+    title: "cumulative error",
+    y_label: "error over all samples so far, %",
+    value: |point| Some(point.cumulative_error_percent),
+    from_zero: false,
+};
+
+const ACCEPTED: Measure = Measure {
+    title: "accepted pseudo-labels",
+    y_label: "accepted of the samples asked, %",
+    value: |point| point.accepted_share.map(|share| 100.0 * share),
+    from_zero: false,
+};
+
+const DISTANCE: Measure = Measure {
+    title: "distance to the anchors",
+    y_label: "mean distance of class means from their anchors",
+    value: |point| point.anchor_distance,
+    from_zero: true,
+};
+
+/// The page of a table and the cells it was made of.
+pub fn page(title: &str, cells: &[CellRecord], table: &Table) -> String {
+    let contents = Contents { cells, table };
+    let sections = [
+        ("results", "Results", contents.results()),
+        (
+            "cumulative-error",
+            "Error as the stream goes by",
+            contents.cumulative_error(),
+        ),
+        ("bars", "Error by setting", contents.bars()),
+        ("confusion", "What is taken for what", contents.confusion()),
+        ("anchors", "Clusters and their anchors", contents.anchors()),
+        ("accepted", "Accepted pseudo-labels", contents.accepted()),
+        ("cost", "Cost against error", contents.cost()),
+        ("tsne", "Features before and after", contents.clusters()),
+        ("cards", "Protocol cards", contents.cards()),
+    ];
+    let mut body = String::new();
+    let mut links = String::new();
+    for (id, heading, content) in sections {
+        let _ = writeln!(links, "<li><a href=\"#{id}\">{heading}</a></li>");
+        let _ = writeln!(
+            body,
+            "<section id=\"{id}\">\n<h2>{heading}</h2>\n{content}</section>"
+        );
+    }
+    let title = escape(title);
+    let summary = contents.summary();
+    let program = cells
+        .first()
+        .map_or("", |cell| cell.record.card.program.as_str());
+    let program = escape(program);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n{summary}<nav aria-label=\"Sections\"><ul>\n{links}</ul></nav>\n</header>\n<main>\n{body}</main>\n<footer class=\"note\"><p>Made by {program} from the records of {} runs.</p></footer>\n</body>\n</html>\n",
+        cells.len()
+    )
+}
+
+struct Contents<'a> {
+    cells: &'a [CellRecord],
+    table: &'a Table,
+}
+
+impl Contents<'_> {
+    /// The measured rows, each with the number of its colour and mark.
+    fn rows(&self) -> impl Iterator<Item = (usize, &Row)> {
+        let rows = self.table.rows.iter();
+        rows.filter(|row| row.source == Source::Measured)
+            .enumerate()
+    }
+
+    fn cells_of(&self, row: &Row) -> impl Iterator<Item = &CellRecord> {
+        self.cells.iter().filter(|cell| cell.row == row.name)
+    }
+
+    fn summary(&self) -> String {
+        let mut samples: Vec<usize> = self.cells.iter().map(|cell| cell.record.samples).collect();
+        samples.sort_unstable();
+        let range = match (samples.first(), samples.last()) {
+            (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
+            (Some(all), _) => all.to_string(),
+            (None, _) => "no".to_owned(),
+        };
+        let (methods, settings) = (self.rows().count(), self.table.columns.len());
+        let mut text = format!(
+            "<p>{} in {}, {} of {range} samples each.</p>\n",
+            count(methods, "method"),
+            count(settings, "setting"),
+            count(self.cells.len(), "run"),
+        );
+        let Some((best, mean)) = self.table.best().and_then(|row| Some((row, row.mean?))) else {
+            return text;
+        };
+        let _ = write!(
+            text,
+            "<p><strong>{}</strong> has the lowest mean error, {mean:.2} %",
+            escape(&best.name)
+        );
+        if let Some(against) = &best.against {
+            let _ = write!(
+                text,
+                ", {:.2} points below {}",
+                -against.difference,
+                escape(&against.competitor)
+            );
+            match against.significance {
+                Some(found) => {
+                    let _ = write!(
+                        text,
+                        " (p = {}, {} over {})",
+                        p_text(found.p),
+                        found.test.name(),
+                        match found.test {
+                            Test::SignedRank => count(against.pairs, "pair"),
+                            Test::Mcnemar => "the images".to_owned(),
+                        }
+                    );
+                }
+                None => text += " (too few pairs for a test)",
+            }
+        }
+        text += ".</p>\n";
+        text
+    }
+
+    fn results(&self) -> String {
+        cards::tables(self.table)
+    }
+
+    fn cards(&self) -> String {
+        cards::cards(self.table, self.cells)
+    }
+
+    /// One line for each row that has values: the mean over its cells, in a column or in all.
+    fn lines(&self, measure: &Measure, column: Option<&str>) -> Vec<Line> {
+        let line = |(series, row): (usize, &Row)| {
+            let cells = self.cells_of(row);
+            let cells = cells.filter(|cell| column.is_none_or(|column| column_of(cell) == column));
+            let curves = cells.map(|cell| lines::points(&cell.record.curve, measure));
+            let curves: Vec<_> = curves.filter(|points| points.len() > 1).collect();
+            (!curves.is_empty()).then(|| Line {
+                series,
+                name: row.name.clone(),
+                points: lines::mean_of(&curves),
+            })
+        };
+        self.rows().filter_map(line).collect()
+    }
+
+    fn cumulative_error(&self) -> String {
+        let lines = self.lines(&ERROR, None);
+        if lines.is_empty() {
+            return absent(
+                "Runs of a single batch have no curve; a smaller `--batch-size` gives one.",
+            );
+        }
+        let settings = count(self.table.columns.len(), "setting");
+        let mut text = figure(
+            "cumulative-error",
+            &wide(&lines::chart(&lines, &ERROR)),
+            &format!(
+                "Error over all samples so far, mean over {settings}. Falling lines learn; lines that turn up forget."
+            ),
+        );
+        if self.table.columns.len() > 1 {
+            let charts = self.table.columns.iter().map(|column| {
+                let lines = self.lines(&ERROR, Some(column));
+                panel(column, &lines::small_chart(&lines, &ERROR, column))
+            });
+            text += &figure(
+                "cumulative-error-by-setting",
+                &(lines::legend(&lines) + &panels("panels small", charts)),
+                "The same for each setting, each on its own scale.",
+            );
+        }
+        text
+    }
+
+    fn bars(&self) -> String {
+        let all = self.rows().flat_map(|(_, row)| row.cells.iter().flatten());
+        let largest = all
+            .map(|spread| spread.mean + spread.deviation)
+            .fold(0.0, f64::max);
+        let charts = self
+            .table
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, column)| {
+                let bars = self.rows().filter_map(|(series, row)| {
+                    let spread = row.cells[index]?;
+                    Some(Bar {
+                        series,
+                        name: row.name.clone(),
+                        value: spread.mean,
+                        deviation: (spread.count > 1).then_some(spread.deviation),
+                    })
+                });
+                let bars: Vec<Bar> = bars.collect();
+                panel(
+                    column,
+                    &bars::bars(&bars, &format!("error: {column}"), largest),
+                )
+            });
+        figure(
+            "bars",
+            &panels("panels", charts),
+            "Error in percent, on one scale. Whiskers are one standard deviation over seeds.",
+        )
+    }
+
+    fn confusion(&self) -> String {
+        let classes = self.class_names();
+        if classes.len() > confusion::MOST_CLASSES {
+            return absent(&format!(
+                "A matrix of {} classes would not be readable; the records hold the counts.",
+                classes.len()
+            ));
+        }
+        let matrices = self.rows().map(|(_, row)| {
+            let mut sum = vec![vec![0; classes.len()]; classes.len()];
+            for cell in self.cells_of(row) {
+                for (sums, counts) in sum.iter_mut().zip(&cell.record.confusion) {
+                    for (sum, count) in sums.iter_mut().zip(counts) {
+                        *sum += count;
+                    }
+                }
+            }
+            let title = format!("confusion matrix: {}", row.name);
+            panel(&row.name, &confusion::matrix(&sum, &classes, &title))
+        });
+        figure(
+            "confusion",
+            &panels("panels", matrices),
+            "True class by row, predicted class by column, over all settings; numbers are percent of the true class, from one half on.",
+        )
+    }
+
+    /// Names of the classes, or their numbers where records have none.
+    fn class_names(&self) -> Vec<String> {
+        let named = self.cells.iter().map(|cell| &cell.record.classes);
+        if let Some(names) = named.clone().find(|names| !names.is_empty()) {
+            return names.clone();
+        }
+        let classes = self
+            .cells
+            .iter()
+            .map(|cell| cell.record.confusion.len())
+            .max();
+        (0..classes.unwrap_or(0))
+            .map(|class| format!("class {class}"))
+            .collect()
+    }
+
+    fn anchors(&self) -> String {
+        let lines = self.lines(&DISTANCE, None);
+        if lines.is_empty() {
+            return absent(
+                "No record has distances to anchors: they are kept by `ttac adapt --method ttac` with `--anchors FILE`, in records made by this version.",
+            );
+        }
+        figure(
+            "anchors",
+            &wide(&lines::chart(&lines, &DISTANCE)),
+            "Euclidean distance of the running mean of each class to the mean of its anchor, averaged over the classes met so far, after each batch. Methods without clusters have none.",
+        )
+    }
+
+    fn accepted(&self) -> String {
+        let lines = self.lines(&ACCEPTED, None);
+        if lines.is_empty() {
+            return absent(
+                "No method here chooses pseudo-labels; `ttac`, `shot` and their relatives do.",
+            );
+        }
+        figure(
+            "accepted",
+            &wide(&lines::chart(&lines, &ACCEPTED)),
+            "Share of the samples whose pseudo-label was trusted, batch by batch, mean over the settings.",
+        )
+    }
+
+    fn cost(&self) -> String {
+        let points = self.rows().map(|(series, row)| {
+            let records = || self.cells_of(row).map(|cell| &cell.record);
+            let seconds: f64 = records()
+                .map(|record| record.learning_seconds + record.predicting_seconds)
+                .sum();
+            let samples: usize = records().map(|record| record.samples).sum();
+            let errors: Vec<f64> = row
+                .cells
+                .iter()
+                .flatten()
+                .map(|spread| spread.mean)
+                .collect();
+            Point {
+                series,
+                name: row.name.clone(),
+                x: 1000.0 * seconds / samples.max(1) as f64,
+                y: errors.iter().sum::<f64>() / errors.len().max(1) as f64,
+            }
+        });
+        let points: Vec<Point> = points.collect();
+        let chart = scatter::named_points(
+            &points,
+            "cost against error",
+            "milliseconds per sample",
+            "mean error, %",
+        );
+        figure(
+            "cost",
+            &wide(&chart),
+            "Time for learning and predicting on the machine that made the records, whatever else it did then, against the mean error. Low and left is good.",
+        )
+    }
+
+    /// Features of one setting by t-SNE: the source's, then each method's.
+    fn clusters(&self) -> String {
+        let of_column = |column: &str| -> Vec<(&str, &FeatureRecord)> {
+            let first = |(_, row)| {
+                let mut cells = self.cells_of(row).filter(|cell| column_of(cell) == column);
+                cells.find_map(|cell| Some((cell.row.as_str(), cell.features.as_ref()?)))
+            };
+            self.rows().filter_map(first).collect()
+        };
+        let mut columns = self.table.columns.iter();
+        let Some(column) = columns.find(|column| !of_column(column).is_empty()) else {
+            return absent(
+                "No features were kept: `--features 300` of `ttac adapt` or `features = 300` in a grid of `ttac bench` keeps those of 300 samples.",
+            );
+        };
+        let mut pictures = Vec::new();
+        let mut source: Option<(&[f32], Vec<[f64; 2]>)> = None;
+        for (row, features) in of_column(column) {
+            let count = features.labels.len().min(MOST_POINTS);
+            let (labels, dimension) = (&features.labels[..count], features.dimension);
+            let before = &features.before[..count * dimension];
+            let after = &features.after[..count * dimension];
+            if source.as_ref().is_none_or(|(known, _)| *known != before) {
+                let places = tsne::embed(before, dimension, None);
+                let title = format!("t-SNE before adaptation, {column}");
+                let picture = scatter::letters(&places, labels, &title);
+                pictures.push(panel("before: the source network", &picture));
+                source = Some((before, places));
+            }
+            if after == before {
+                continue; // It does not change the network.
+            }
+            let start = source.as_ref().map(|(_, places)| places.as_slice());
+            let places = tsne::embed(after, dimension, start);
+            let title = format!("t-SNE after {row}, {column}");
+            let picture = scatter::letters(&places, labels, &title);
+            pictures.push(panel(&format!("after: {row}"), &picture));
+        }
+        figure(
+            "tsne",
+            &(scatter::letter_legend(&self.class_names())
+                + &panels("panels", pictures.into_iter())),
+            &format!(
+                "Features of samples spread over the stream, {}, by t-SNE (perplexity 30, started from the source's picture). Letters and colours are the true classes, which no method has seen.",
+                escape(column)
+            ),
+        )
+    }
+}
+
+/// A number of things.
+fn count(number: usize, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
+
+/// The sentence in the place of a figure; what is in backticks is code.
+fn absent(sentence: &str) -> String {
+    let mut text = String::new();
+    for (index, part) in escape(sentence).split('`').enumerate() {
+        if index % 2 == 0 {
+            text += part;
+        } else {
+            let _ = write!(text, "<code>{part}</code>");
+        }
+    }
+    format!("<p class=\"absent\">{text}</p>\n")
+}
+
+fn figure(name: &str, content: &str, caption: &str) -> String {
+    format!(
+        "<figure data-figure=\"{name}\">\n{content}\n<figcaption>{caption}</figcaption>\n</figure>\n"
+    )
+}
+
+fn panel(title: &str, content: &str) -> String {
+    format!(
+        "<div class=\"panel\"><h4>{}</h4>\n{content}</div>\n",
+        escape(title)
+    )
+}
+
+fn panels(class: &str, all: impl Iterator<Item = String>) -> String {
+    let all: String = all.collect();
+    format!("<div class=\"{class}\">\n{all}</div>")
+}
+
+/// A chart that stands alone.
+fn wide(chart: &str) -> String {
+    format!("<div class=\"panel wide\">{chart}</div>")
+}

@@ -1,0 +1,167 @@
+//! What the paper printed, to stand beside what was measured.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use super::table::{Row, Spread, Table, column_of};
+use super::{CellRecord, Source};
+use crate::stream::Domains;
+
+/// The CIFAR10-C numbers of the TTAC paper.
+const PUBLISHED: &str = include_str!("published.json");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Published {
+    /// The backbone by our name of it, and by the paper's.
+    architecture: String,
+    backbone: String,
+    data: Vec<String>,
+    severity: u8,
+    rows: Vec<PublishedRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PublishedRow {
+    name: String,
+    /// Our names of the method.
+    methods: Vec<String>,
+    /// The protocol's letters; absent where nothing is adapted.
+    #[serde(default)]
+    family: Option<String>,
+    /// Whether samples were kept in a queue, in one pass.
+    #[serde(default)]
+    queue: Option<bool>,
+    /// By corruption; often only some are printed.
+    errors: BTreeMap<String, f64>,
+    /// Over all fifteen.
+    #[serde(default)]
+    mean: Option<f64>,
+    /// Where it was printed.
+    table: String,
+}
+
+impl Table {
+    /// Adds the rows that the TTAC paper printed for the same data, methods and protocol letters. What
+    /// else differs (the backbone, the queue) is said in the row's protocol. Cells are those the table
+    /// was made of.
+    ///
+    /// # Panics
+    /// Never: the numbers come with the crate.
+    pub fn with_published(mut self, cells: &[CellRecord]) -> Self {
+        let published: Published = serde_json::from_str(PUBLISHED).expect("checked by a test");
+        let corruptions = self.corruptions(cells, &published);
+        if corruptions.iter().all(Option::is_none) {
+            return self;
+        }
+        let all = published.rows.iter().map(|row| row.errors.len()).max();
+        let whole = corruptions.iter().flatten().count() == all.unwrap_or(0)
+            && corruptions.len() == all.unwrap_or(0);
+        for row in &published.rows {
+            let ours = cells.iter().find(|cell| {
+                let card = &cell.record.card;
+                let same_family = row
+                    .family
+                    .as_ref()
+                    .is_none_or(|family| *family == card.family);
+                row.methods.contains(&card.method) && same_family
+            });
+            let Some(ours) = ours else {
+                continue;
+            };
+            let errors = corruptions.iter().map(|corruption| {
+                let error = row.errors.get(corruption.as_ref()?)?;
+                Some(Spread::of(&[*error]))
+            });
+            let errors: Vec<Option<Spread>> = errors.collect();
+            let mean = row.mean.filter(|_| whole);
+            if mean.is_none() && errors.iter().all(Option::is_none) {
+                continue;
+            }
+            self.rows.push(Row {
+                name: format!("{} (paper)", row.name),
+                cells: errors,
+                mean,
+                protocol: row.describe(&published, ours),
+                source: Source::Published,
+                against: None,
+            });
+        }
+        self
+    }
+
+    /// The corruption of each column, where the paper has the same.
+    fn corruptions(&self, cells: &[CellRecord], published: &Published) -> Vec<Option<String>> {
+        let of_column = |column: &String| {
+            let cell = cells.iter().find(|cell| column_of(cell) == *column)?;
+            let Domains::One { domain } = &cell.record.card.stream.domains else {
+                return None;
+            };
+            let same = published.data.contains(&domain.data)
+                && domain.severity == Some(published.severity);
+            domain.corruption.clone().filter(|_| same)
+        };
+        self.columns.iter().map(of_column).collect()
+    }
+}
+
+impl PublishedRow {
+    fn describe(&self, published: &Published, ours: &CellRecord) -> String {
+        let card = &ours.record.card;
+        let mut text = format!("published by Su, Xu and Jia (2022), {}", self.table);
+        if let Some(family) = &self.family {
+            let _ = write!(text, "; {family}");
+        }
+        match self.queue {
+            Some(true) => text += ", queue 4096, 4 epochs",
+            Some(false) => text += ", no queue",
+            None => {}
+        }
+        if self
+            .queue
+            .is_some_and(|queue| queue != card.protocol.queue.is_some())
+        {
+            text += " (unlike ours)";
+        }
+        let _ = write!(text, "; {}", published.backbone);
+        if card.architecture != published.architecture {
+            let _ = write!(text, ", another backbone than our {}", card.architecture);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::METHOD_NAMES;
+
+    #[test]
+    fn printed_means_are_those_of_the_printed_errors() {
+        let published: Published = serde_json::from_str(PUBLISHED).unwrap();
+        assert_eq!(published.rows.len(), 24);
+        let mut whole = 0;
+        for row in &published.rows {
+            for method in &row.methods {
+                assert!(
+                    METHOD_NAMES.iter().any(|(name, _)| name == method),
+                    "{method}"
+                );
+            }
+            if row.errors.len() == 15 {
+                let mean = row.errors.values().sum::<f64>() / 15.0;
+                let printed = row.mean.unwrap();
+                assert!(
+                    (mean - printed).abs() < 0.011,
+                    "{}: {mean} {printed}",
+                    row.name
+                );
+                whole += 1;
+            }
+        }
+        assert_eq!(whole, 8);
+    }
+}
