@@ -124,7 +124,7 @@ fn main() -> Result<()> {
         )?),
     ];
     for mut method in methods {
-        let mut recorder = Recorder::new(CLASSES);
+        let mut recorder = Recorder::new(&source.classes());
         run(
             &Protocol::default(),
             method.as_mut(),

@@ -68,7 +68,7 @@ fn main() -> Result<()> {
     for name in ["test", "bn", "ttac"] {
         let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
         let mut method = config.init(source.network.clone(), Some(&anchors))?;
-        let mut recorder = Recorder::new(10);
+        let mut recorder = Recorder::new(&source.header.classes);
         run(
             &Protocol::default(),
             method.as_mut(),

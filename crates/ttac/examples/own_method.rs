@@ -46,6 +46,10 @@ impl<B: Backbone + 'static> Method for PseudoLabel<B> {
         self.0.frozen().forward(images, NormMode::Batch)
     }
 
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        self.0.frozen().features(images, NormMode::Batch)
+    }
+
     fn reset(&mut self) {
         self.0.reset();
     }
@@ -94,7 +98,7 @@ fn main() -> Result<()> {
         1e-3,
         NormUpdates::default(),
     );
-    let mut recorder = Recorder::new(10);
+    let mut recorder = Recorder::new(&source.header.classes);
     run(
         &Protocol::default(),
         &mut PseudoLabel(learner),

@@ -42,7 +42,7 @@
 //! for name in ["test", "ttac"] {
 //!     let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
 //!     let mut method = config.init(source.network.clone(), Some(&anchors))?;
-//!     let mut recorder = Recorder::new(10);
+//!     let mut recorder = Recorder::new(&source.header.classes);
 //!     run(&Protocol::default(), method.as_mut(), &stream, &mut recorder)?;
 //!     errors.push(recorder.error_percent());
 //! }

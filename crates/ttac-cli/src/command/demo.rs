@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
-use ttac::report::{Format, Table, load};
+use ttac::report::{Format, Table, html, load};
 use ttac::{Error, write_atomically};
 
 use super::bench::{Config, Grid};
@@ -51,8 +51,15 @@ pub fn run(args: &Demo, options: &Options) -> anyhow::Result<()> {
     grid.run("demo", &grid.part((1, 1)), &device)?;
     let records = load(std::slice::from_ref(&cells))?;
     let table = Table::new(&records)?;
-    let result = json!({ "folder": args.out, "table": table });
-    let shown = format!("\n{}\n{NEXT}", table.render(Format::Markdown));
+    let page = args.out.join("report.html");
+    let title = "ttac demo: shapes under corruption";
+    write_atomically(&page, html::page(title, &records, &table).as_bytes())?;
+    let result = json!({ "folder": args.out, "page": page, "table": table });
+    let shown = format!(
+        "\n{}\nFigures and protocols: {}\n\n{NEXT}",
+        table.render(Format::Markdown),
+        page.display()
+    );
     print(options.json, &result, &shown)
 }
 

@@ -162,8 +162,9 @@ set = { loss_scale = 0.01, "filter.posterior_threshold" = 0.5 }
 fn cells(world: &World, folder: &str) -> Vec<(String, serde_json::Value)> {
     let files = std::fs::read_dir(world.path(folder)).unwrap();
     let mut cells: Vec<_> = files
+        .map(|file| file.unwrap())
+        .filter(|file| file.path().extension().is_some_and(|e| e == "json"))
         .map(|file| {
-            let file = file.unwrap();
             let text = std::fs::read_to_string(file.path()).unwrap();
             let mut cell: serde_json::Value = serde_json::from_str(&text).unwrap();
             for time in ["learning_seconds", "predicting_seconds"] {
@@ -226,6 +227,30 @@ fn a_grid_that_was_cut_short_ends_like_one_that_was_not() {
         error.contains("row `TTAC`: its cells differ in `constants`"),
         "{error}"
     );
+}
+
+#[test]
+fn a_grid_that_is_killed_ten_times_ends_like_one_that_was_not() {
+    let world = adapted();
+    std::fs::write(world.path("grid.toml"), GRID).unwrap();
+    world.stdout("bench grid.toml --out whole");
+    let mut delay = 13;
+    for _ in 0..10 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ttac"))
+            .args("bench grid.toml --out killed".split_whitespace())
+            .current_dir(world.path("."))
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // SIGKILL at a time that nobody chose: before, within or between cells.
+        delay = delay * 53 % 367;
+        std::thread::sleep(Duration::from_millis(delay));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    world.stdout("bench grid.toml --out killed");
+    assert_eq!(cells(&world, "killed"), cells(&world, "whole"));
 }
 
 #[test]

@@ -6,6 +6,9 @@ mod adapt;
 /// Corrupted data sets: layout, seeds, blocks, resuming, every mistake.
 mod corrupt;
 
+/// The first thing that is tried.
+mod demo;
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
