@@ -12,7 +12,7 @@ use ttac::backbone::{Adaptable, Backbone, BatchNorm, NormMode};
 use ttac::checkpoint::InputContract;
 use ttac::data::{Dataset, OpenOptions, SampleId, Shapes10, Split, open};
 use ttac::loss::cross_entropy;
-use ttac::method::{Method, Ttac, TtacConfig};
+use ttac::method::{MethodConfig, Preset, Setting};
 use ttac::optim::OptimiserConfig;
 use ttac::protocol::{Protocol, Recorder, Stream, run};
 use ttac::stats::{AnchorConfig, collect};
@@ -85,7 +85,7 @@ fn train(input: &InputContract, data: &dyn Dataset, device: &Device) -> Result<T
     let mut network = ThreeLayers::new(&autodiff).trainable(Adaptable::All);
     let mut optimiser = OptimiserConfig::ADAM.init();
     let ids: Vec<SampleId> = (0..data.len() as SampleId).collect();
-    for ids in ids.chunks(100) {
+    for ids in ids.chunks(100).cycle().take(600) {
         let batch = data.batch(ids)?;
         let images = Tensor::from_inner(input.normalise(&batch.samples.images, device)?);
         let logits = network.forward(images, NormMode::BatchUpdating);
@@ -115,15 +115,9 @@ fn main() -> Result<()> {
         input: &input,
         device: &device,
     };
-    let methods: [Box<dyn Method>; 2] = [
-        Box::new(ttac::method::Test::new(network.clone())),
-        Box::new(Ttac::new(
-            network,
-            Some(&anchors),
-            TtacConfig::without_queue(),
-        )?),
-    ];
-    for mut method in methods {
+    for name in ["test", "bn", "ttac"] {
+        let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
+        let mut method = config.init(network.clone(), Some(&anchors))?;
         let mut recorder = Recorder::new(&source.classes());
         run(
             &Protocol::default(),
@@ -131,7 +125,7 @@ fn main() -> Result<()> {
             &stream,
             &mut recorder,
         )?;
-        println!("{}: error {:.2} %", method.name(), recorder.error_percent());
+        println!("{name}: error {:.2} %", recorder.error_percent());
     }
     Ok(())
 }

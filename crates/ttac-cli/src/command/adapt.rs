@@ -10,6 +10,7 @@ use serde_json::json;
 use ttac::archive::{self, Arrays, Kind};
 use ttac::backbone::load_tensors;
 use ttac::checkpoint::Checkpoint;
+use ttac::data::Dataset;
 use ttac::method::{Learned, Method};
 use ttac::protocol::{
     Card, FeatureRecord, Passes, Prediction, Recorder, RunRecord, Runner, Sink, StepRecord,
@@ -28,6 +29,12 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
         bail!("`--features` are kept beside a record: give `--out FILE` too");
     }
     let experiment = Experiment::new(args, &device)?;
+    let labelled = experiment.is_labelled();
+    if !labelled && (args.out.is_some() || args.oracle || args.order.needs_labels()) {
+        bail!(
+            "these images have no labels: there is no error to write with `--out`, no best epoch for `--oracle`, no class for `--order correlated`; `--predictions FILE` writes what was predicted"
+        );
+    }
     let Experiment {
         checkpoint,
         protocol,
@@ -48,7 +55,7 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
         ));
     }
 
-    let mut follower = Follower::new(args, card, plan.samples(), &experiment.classes());
+    let mut follower = Follower::new(args, &experiment);
     let mut runner = Runner::new(protocol, &stream)?;
     if args.resume {
         let path = args.checkpoint.as_ref().expect("clap asks for it");
@@ -99,10 +106,25 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
     let mut result = serde_json::to_value(&record)?;
     let seconds = record.learning_seconds + record.predicting_seconds;
     result["seconds"] = json!(seconds);
-    print(options.json, &result, &summary(&record, seconds))
+    if !labelled {
+        for field in UNKNOWN_WITHOUT_LABELS {
+            result[field] = serde_json::Value::Null;
+        }
+    }
+    print(options.json, &result, &summary(&record, seconds, labelled))
 }
 
-fn summary(record: &RunRecord, seconds: f64) -> String {
+/// What a record says about errors.
+const UNKNOWN_WITHOUT_LABELS: [&str; 6] = [
+    "error_percent",
+    "wrong",
+    "class_error_percent",
+    "visit_error_percent",
+    "confusion",
+    "curve",
+];
+
+fn summary(record: &RunRecord, seconds: f64, labelled: bool) -> String {
     let card = &record.card;
     let queue = match card.protocol.queue {
         Some(queue) => format!("queue {} x {} epochs", queue.capacity, queue.epochs),
@@ -115,11 +137,19 @@ fn summary(record: &RunRecord, seconds: f64) -> String {
         Prediction::AdaptFirst => "adapt-first",
         Prediction::PredictFirst => "predict-first",
     };
+    let result = if labelled {
+        format!(
+            "error {:.2} % ({} of {} wrong)",
+            record.error_percent, record.wrong, record.samples
+        )
+    } else {
+        format!(
+            "predicted {} images, whose labels are unknown",
+            record.samples
+        )
+    };
     let mut text = format!(
-        "error {:.2} % ({} of {} wrong), {} {}, {queue}, {order}, {} updates, {seconds:.1} s, {:.0} images/s",
-        record.error_percent,
-        record.wrong,
-        record.samples,
+        "{result}, {} {}, {queue}, {order}, {} updates, {seconds:.1} s, {:.0} images/s",
         card.method,
         card.family,
         record.updates,
@@ -178,6 +208,8 @@ fn restore(path: &Path, card: &Card, method: &mut dyn Method) -> anyhow::Result<
 struct Follower<'a> {
     args: &'a Adapt,
     card: &'a Card,
+    domains: &'a [Box<dyn Dataset>],
+    labelled: bool,
     progress: Progress,
     recorder: Recorder,
     log: String,
@@ -186,14 +218,21 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(args: &'a Adapt, card: &'a Card, samples: usize, classes: &[String]) -> Self {
+    fn new(args: &'a Adapt, experiment: &'a Experiment) -> Self {
+        let samples = experiment.plan.samples();
+        let named = experiment.domains[0].sample_name(0).is_some();
         Self {
             args,
-            card,
+            card: &experiment.card,
+            domains: &experiment.domains,
+            labelled: experiment.is_labelled(),
             progress: Progress::new("adapt", samples as u64, Unit::Images),
-            recorder: Recorder::new(classes),
+            recorder: Recorder::new(&experiment.classes()),
             log: String::new(),
-            predictions: "domain,id,predicted,confidence\n".to_owned(),
+            predictions: format!(
+                "domain,id,predicted,confidence{}\n",
+                if named { ",file" } else { "" }
+            ),
             stopped: false,
         }
     }
@@ -243,7 +282,11 @@ impl Sink for Follower<'_> {
             .zip(&record.confidence)
         {
             let (domain, id) = (arrival.domain, arrival.id);
-            let _ = writeln!(self.predictions, "{domain},{id},{class},{confidence:.6}");
+            let _ = write!(self.predictions, "{domain},{id},{class},{confidence:.6}");
+            if let Some(name) = self.domains[domain].sample_name(id) {
+                let _ = write!(self.predictions, ",\"{}\"", name.replace('"', "\"\""));
+            }
+            self.predictions.push('\n');
         }
         let learned = &record.learned;
         let accepted = if learned.considered > 0 {
@@ -255,18 +298,17 @@ impl Sink for Follower<'_> {
             String::new()
         };
         let losses = losses(learned);
-        self.progress.note(format!(
-            "error {:.2} %{accepted}{losses}",
-            self.recorder.error_percent()
-        ));
+        let error_percent = self.labelled.then(|| self.recorder.error_percent());
+        let error = error_percent.map_or("no labels".to_owned(), |e| format!("error {e:.2} %"));
+        self.progress.note(format!("{error}{accepted}{losses}"));
         self.progress.advance(record.labels.len() as u64);
         if let Some(path) = &self.args.log {
             let line = json!({
                 "batch": record.batch,
                 "visit": record.visit,
                 "samples": record.labels.len(),
-                "wrong": record.wrong(),
-                "cumulative_error_percent": self.recorder.error_percent(),
+                "wrong": self.labelled.then(|| record.wrong()),
+                "cumulative_error_percent": error_percent,
                 "updates": learned.updates,
                 "accepted": learned.accepted,
                 "considered": learned.considered,

@@ -6,7 +6,7 @@ use anyhow::bail;
 use ttac::Error;
 use ttac::burn::tensor::Device;
 use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::Dataset;
+use ttac::data::{Dataset, OpenOptions};
 use ttac::method::{Method, MethodConfig};
 use ttac::protocol::{
     AnchorCard, Card, FeatureRecord, Guard, Passes, Prediction, Protocol, QueueConfig, Selection,
@@ -54,7 +54,7 @@ impl Experiment {
         protocol.validate(args.batch_size.get())?;
         let method = config.init(checkpoint.network.clone(), anchors.as_ref())?;
         let (stream, domains) = domains(args, header.input.height)?;
-        for data in &domains {
+        for data in domains.iter().filter(|data| data.is_labelled()) {
             check_classes(&args.model, header, data.as_ref())?;
         }
         let plan = plan(&stream, &domains)?;
@@ -103,9 +103,18 @@ impl Experiment {
         self.config.init(network, self.anchors.as_ref())
     }
 
-    /// Names of the classes as the data have them.
+    /// Names of the classes as the data have them, or else the model.
     pub fn classes(&self) -> Vec<String> {
-        self.domains[0].classes()
+        if self.is_labelled() {
+            self.domains[0].classes()
+        } else {
+            self.checkpoint.header.classes.clone()
+        }
+    }
+
+    /// Whether errors can be counted.
+    pub fn is_labelled(&self) -> bool {
+        self.domains.iter().all(|data| data.is_labelled())
     }
 
     /// Features before and after, if they were asked for.
@@ -210,7 +219,11 @@ fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<d
     let mut opened = Vec::new();
     let mut names = Vec::new();
     for corruption in corruptions {
-        let asked = open_options(&args.corrupted, corruption, size).with_skip_bad(args.skip_bad);
+        let asked = OpenOptions {
+            skip_bad: args.skip_bad,
+            unlabelled: true,
+            ..open_options(&args.corrupted, corruption, size)
+        };
         opened.push(open(&args.source, &asked)?);
         names.push(match (corruption, args.corrupted.severity) {
             (Some(name), Some(severity)) => Domain::corrupted(&args.source.data, name, severity),

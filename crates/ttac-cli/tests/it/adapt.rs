@@ -136,6 +136,43 @@ fn mistakes_are_named() {
     }
 }
 
+#[test]
+fn pictures_without_labels_are_predicted_and_never_scored() {
+    let world = adapted();
+    world.stdout(
+        "corrupt --data shapes10 --corruption snow --severity 5 --subset 60 --format folder --out c",
+    );
+    let flat = world.path("flat");
+    std::fs::create_dir(&flat).unwrap();
+    let classes = std::fs::read_dir(world.path("c/snow/5")).unwrap();
+    for class in classes.map(|class| class.unwrap()) {
+        for file in std::fs::read_dir(class.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), flat.join(file.file_name())).unwrap();
+        }
+    }
+    let command = "adapt --model run/model.safetensors --anchors a --data image-folder --root flat \
+                   --batch-size 20 --minibatch 20 --no-queue";
+    let result = world.json(&format!("{command} --predictions p.csv --json"));
+    assert_eq!(result["samples"], 60);
+    assert!(result["error_percent"].is_null() && result["confusion"].is_null());
+    let predictions = std::fs::read_to_string(world.path("p.csv")).unwrap();
+    assert!(predictions.starts_with("domain,id,predicted,confidence,file\n"));
+    assert_eq!(predictions.lines().count(), 61);
+    assert!(predictions.contains(".png\""), "{predictions}");
+    assert!(world.stdout(command).contains("whose labels are unknown"));
+    assert!(
+        world
+            .error(&format!("{command} --out r"))
+            .contains("no labels")
+    );
+    let error = world.error("eval --model run/model.safetensors --data image-folder --root flat");
+    assert!(
+        error.contains("expected a folder for every class"),
+        "{error}"
+    );
+}
+
 const GRID: &str = r#"
 [grid]
 model = "run/model.safetensors"

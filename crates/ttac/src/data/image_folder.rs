@@ -1,6 +1,7 @@
 //! Class folders of PNG and JPEG files: ImageNet, ImageNet-C, VisDA-C, PACS and your own.
 //!
-//! Classes are the folders in the order of their names. Where the folder has parts (`train`, and `test`,
+//! Classes are the folders in the order of their names; a folder without folders may be read as
+//! unlabelled. Where the folder has parts (`train`, and `test`,
 //! `val` or `validation`), the part is taken; with a corruption and a severity, `CORRUPTION/SEVERITY`
 //! below it. What a model gets is described in [`ImageFolder`].
 
@@ -31,6 +32,7 @@ const MAX_ASPECT: usize = 50;
 /// is in, by its name. With [`OpenOptions::skip_bad`] every file is decoded once when opening, those that
 /// fail are left out, and [`skipped`](Self::skipped) tells which.
 pub struct ImageFolder {
+    folder: PathBuf,
     classes: Vec<String>,
     /// File and class, class by class, files in the order of their names.
     files: Vec<(PathBuf, usize)>,
@@ -60,11 +62,14 @@ impl ImageFolder {
         }
         let folder = corrupted(&part(root, split)?, options)?;
         let classes = folders(&folder)?;
-        if classes.is_empty() {
+        let mut files = Vec::new();
+        if classes.is_empty() && options.unlabelled {
+            files.extend(pictures(&folder)?.into_iter().map(|path| (path, 0)));
+        }
+        if classes.is_empty() && files.is_empty() {
             let problem = format!("expected a folder for every class, {}", contents(&folder));
             return Err(lacking(&folder, problem));
         }
-        let mut files = Vec::new();
         for (label, class) in classes.iter().enumerate() {
             let folder = folder.join(class);
             let found = pictures(&folder)?;
@@ -75,6 +80,7 @@ impl ImageFolder {
             files.extend(found.into_iter().map(|path| (path, label)));
         }
         let mut set = Self {
+            folder,
             classes,
             files,
             skipped: Vec::new(),
@@ -164,7 +170,7 @@ fn lacking(root: &Path, problem: String) -> Error {
         data: NAME,
         path: root.to_owned(),
         problem,
-        hint: Some("`--root DIR` names the folder that holds a folder for every class".to_owned()),
+        hint: Some("`--root DIR` names the folder that holds a folder for every class; only `ttac adapt` takes pictures without classes".to_owned()),
     }
 }
 
@@ -274,6 +280,20 @@ impl Dataset for ImageFolder {
             },
             labels: files.iter().map(|(_, label)| *label).collect(),
         })
+    }
+
+    fn labels(&self) -> Result<Vec<usize>> {
+        Ok(self.files.iter().map(|(_, label)| *label).collect())
+    }
+
+    fn is_labelled(&self) -> bool {
+        !self.classes.is_empty()
+    }
+
+    fn sample_name(&self, id: SampleId) -> Option<String> {
+        let (path, _) = self.files.get(usize::try_from(id).ok()?)?;
+        let below = path.strip_prefix(&self.folder).unwrap_or(path);
+        Some(below.to_string_lossy().into_owned())
     }
 
     fn skipped(&self) -> usize {

@@ -112,6 +112,17 @@ pub trait Dataset: Send + Sync {
         Ok(batches.collect::<Result<Vec<_>>>()?.concat())
     }
 
+    /// Whether the true classes are known. Where they are not, labels are zeros that nobody may count,
+    /// and there are no [`classes`](Self::classes).
+    fn is_labelled(&self) -> bool {
+        true
+    }
+
+    /// What a sample is called where it comes from, e.g. its file; none if it has only its number.
+    fn sample_name(&self, _id: SampleId) -> Option<String> {
+        None
+    }
+
     /// What was done to the images, in the words of a protocol card; none if nothing was.
     fn corruption(&self) -> Option<String> {
         None

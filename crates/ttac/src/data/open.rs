@@ -35,6 +35,8 @@ pub struct OpenOptions {
     pub skip_bad: bool,
     /// Refuse grey images instead of making RGB of them.
     pub refuse_grey: bool,
+    /// Accept a folder of pictures without folders for classes: see [`Dataset::is_labelled`].
+    pub unlabelled: bool,
     /// Seed of corruptions that are made on the fly.
     pub corruption_seed: u64,
     /// Photographs for frost that is made on the fly.
@@ -50,6 +52,7 @@ impl OpenOptions {
             size,
             skip_bad: false,
             refuse_grey: false,
+            unlabelled: false,
             corruption_seed: 0,
             frost_textures: None,
         }

@@ -35,6 +35,13 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// Whether it depends on the classes of the samples.
+    pub fn needs_labels(&self) -> bool {
+        matches!(self, Self::Correlated { .. } | Self::LabelShift { .. })
+    }
+}
+
 /// The order within a slot of a correlated stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
