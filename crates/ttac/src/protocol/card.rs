@@ -1,6 +1,7 @@
 //! The protocol card: everything one has to know to compare a number with another.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Protocol;
 use crate::checkpoint::{Augmentation, Objective};
@@ -72,6 +73,18 @@ pub struct Card {
 }
 
 impl Card {
+    /// Constants that are not the preset's, each as `field=value`.
+    pub fn changes(&self) -> Vec<String> {
+        let Ok(preset) = MethodConfig::by_name(&self.method, self.preset, self.protocol.setting())
+        else {
+            return Vec::new();
+        };
+        let plain = |config| serde_json::to_value(config).expect("a configuration is plain JSON");
+        let mut changes = Vec::new();
+        differences("", &plain(&preset), &plain(&self.constants), &mut changes);
+        changes
+    }
+
     /// `N-O`, `N-M`, `Y-O` or `Y-M`: Y if the method uses a self-supervised branch of the source.
     pub fn family(constants: &MethodConfig, protocol: &Protocol) -> String {
         let source = if constants.needs_joint_training() {
@@ -84,5 +97,46 @@ impl Card {
             super::Passes::Many { .. } => "M",
         };
         format!("{source}-{passes}")
+    }
+}
+
+/// What `found` says otherwise than `expected`, field by field.
+fn differences(path: &str, expected: &Value, found: &Value, into: &mut Vec<String>) {
+    if let (Value::Object(expected), Value::Object(found)) = (expected, found) {
+        for (key, value) in found {
+            let path = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
+            differences(
+                &path,
+                expected.get(key).unwrap_or(&Value::Null),
+                value,
+                into,
+            );
+        }
+    } else if expected != found {
+        let value = found
+            .as_str()
+            .map_or_else(|| found.to_string(), str::to_owned);
+        into.push(format!("{path}={value}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::Setting;
+
+    #[test]
+    fn differences_are_named_by_their_path() {
+        let preset = MethodConfig::by_name("ttac", Preset::Recommended, Setting::NoQueue).unwrap();
+        let changed = preset.with_field("filter.mode", "none").unwrap();
+        let changed = changed.with_field("global_part", "l2").unwrap();
+        let mut found = Vec::new();
+        let plain = |config| serde_json::to_value(config).unwrap();
+        differences("", &plain(&preset), &plain(&changed), &mut found);
+        assert_eq!(found, ["filter.mode=none", "global_part=l2"]);
     }
 }

@@ -343,8 +343,12 @@ fn describe(record: &RunRecord) -> String {
     } else {
         ""
     };
+    let changes = match card.changes() {
+        changes if changes.is_empty() => String::new(),
+        changes => format!(" with `{}`", changes.join("`, `")),
+    };
     format!(
-        "{} ({preset}), {}, {learning}, {order}, batches of {}{anchors}; {} trained {objective}, fingerprint {}{oracle}",
+        "{} ({preset}{changes}), {}, {learning}, {order}, batches of {}{anchors}; {} trained {objective}, fingerprint {}{oracle}",
         card.method, card.family, card.stream.batch_size, card.architecture, card.model
     )
 }
