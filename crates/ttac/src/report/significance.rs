@@ -34,7 +34,7 @@ pub struct Significance {
 pub enum Test {
     /// Wilcoxon's signed-rank test over pairs of cells.
     SignedRank,
-    /// The test of `McNemar` over the images of one pair of cells.
+    /// McNemar's test over the images of one pair of cells.
     Mcnemar,
 }
 
@@ -84,7 +84,7 @@ pub fn signed_rank(differences: &[f64]) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// The test of `McNemar`, two-sided and exact: of `only_first + only_second` images that just one of two
+/// McNemar's test, two-sided and exact: of `only_first + only_second` images that just one of two
 /// runs got right, each could as well be the other's.
 pub fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let count = only_first + only_second;

@@ -284,7 +284,7 @@ fn compare(row: &Row, rows: &[Row], cells: &[CellRecord]) -> Option<Comparison> 
     })
 }
 
-/// The test of two runs over their images, if both say which images they got right and the images are the same.
+/// McNemar's test of two runs, if both say which images they got right and the images are the same.
 fn by_images(ours: &RunRecord, theirs: &RunRecord) -> Option<Significance> {
     if ours.card.plan != theirs.card.plan {
         return None;

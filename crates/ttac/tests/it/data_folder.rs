@@ -225,7 +225,7 @@ fn wrong_folders_are_described() {
     assert_eq!(
         open(),
         "image-folder in `ROOT`: expected a folder for every class, the folder is empty\n\
-         hint: `--root DIR` names the folder that holds a folder for every class"
+         hint: `--root DIR` names the folder that holds a folder for every class; only `ttac adapt` takes pictures without classes"
     );
     fs::create_dir(root.join("cat")).unwrap();
     fs::write(root.join("cat/a.gif"), "GIF89a").unwrap();
