@@ -31,11 +31,13 @@ pub fn shorten(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// An image with a name and a longer description for those who do not see it.
+/// An image with a name and a longer description for those who do not see it. It grows with its place,
+/// to half again its size.
 pub fn image(width: f64, height: f64, title: &str, description: &str, content: &str) -> String {
     let (title, description) = (escape(title), escape(description));
+    let most = 1.5 * width;
     format!(
-        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{title}\"><title>{title}</title><desc>{description}</desc>\n{content}</svg>\n"
+        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" style=\"max-width:{most:.0}px\" role=\"img\" aria-label=\"{title}\"><title>{title}</title><desc>{description}</desc>\n{content}</svg>\n"
     )
 }
 
