@@ -28,7 +28,7 @@ pub(super) fn tables(table: &Table) -> String {
 
 /// Means, and each measured row against the best of the others.
 fn comparisons(table: &Table) -> String {
-    let mut text = start("Means and comparisons", " class=\"narrow\"");
+    let mut text = start("Means and comparisons");
     for name in ["mean", "difference", "p"] {
         let _ = write!(text, "<th scope=\"col\">{name}</th>");
     }
@@ -57,7 +57,7 @@ fn comparisons(table: &Table) -> String {
 
 /// Every row in every setting.
 fn settings(table: &Table) -> String {
-    let mut text = start("Errors by setting", "");
+    let mut text = start("Errors by setting");
     let turned = if table.columns.len() > FEW_COLUMNS {
         " class=\"turned\""
     } else {
@@ -86,9 +86,9 @@ fn settings(table: &Table) -> String {
 }
 
 /// A table that scrolls on its own if it is too wide, up to its first column.
-fn start(label: &str, class: &str) -> String {
+fn start(label: &str) -> String {
     format!(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n<table{class}>\n<thead><tr><th scope=\"col\">method</th>"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n<table>\n<thead><tr><th scope=\"col\">method</th>"
     )
 }
 
