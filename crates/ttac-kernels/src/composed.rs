@@ -6,6 +6,7 @@
 use burn::tensor::ops::{AvgPoolOptions, ConvOptions as BurnConvOptions, MaxPoolOptions};
 use burn::tensor::{Tensor, activation, module};
 
+use crate::kernels::SgdConstants;
 use crate::{BatchNormOptions, ConvOptions, GroupNormOptions, Normalised, PoolOptions};
 
 fn to_nchw(x: Tensor<4>) -> Tensor<4> {
@@ -139,4 +140,27 @@ pub fn loss_with_gradient<const D: usize>(
     let surrogate = (x * gradient.detach()).sum();
     // Zero in value, `gradient` in gradient.
     surrogate.clone() - surrogate.detach() + value
+}
+
+/// See [`crate::sgd_step`].
+pub fn sgd_step<const D: usize>(
+    parameter: Tensor<D>,
+    gradient: Tensor<D>,
+    velocity: Option<Tensor<D>>,
+    constants: SgdConstants,
+) -> (Tensor<D>, Option<Tensor<D>>) {
+    let SgdConstants {
+        learning_rate,
+        momentum,
+        weight_decay,
+    } = constants;
+    let mut direction = gradient;
+    if weight_decay > 0. {
+        direction = parameter.clone() * weight_decay + direction;
+    }
+    if let Some(velocity) = velocity {
+        direction = direction + velocity * momentum;
+    }
+    let velocity = (momentum > 0.).then(|| direction.clone());
+    (parameter - direction * learning_rate, velocity)
 }

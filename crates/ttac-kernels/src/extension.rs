@@ -18,7 +18,10 @@ use burn::tensor::Shape;
 
 use crate::buffer::{dense, shape_of, tensor, values, values_mut};
 use crate::kernels::group_norm::{GroupParams, GroupShape, Statistics as GroupStatistics};
-use crate::kernels::{self, Algorithm, ConvShape, Epilogue, NormBackward, NormParams, PoolShape};
+use crate::kernels::{
+    self, Algorithm, ConvShape, Direction, Epilogue, NormBackward, NormParams, PoolShape,
+    SgdConstants,
+};
 use crate::{BatchNormOptions, ConvOptions, GroupNormOptions, PoolOptions};
 
 /// A tensor that may be absent. (`Option` is not understood as an input by `#[backend_extension]`.)
@@ -277,6 +280,29 @@ fn max_pool_forward(x: FlexTensor, options: PoolOptions) -> (FlexTensor, Vec<u32
     let shape = pool_shape(&shape_of(&x), options);
     let (y, winners) = kernels::max_pool_forward(values(&x), &shape);
     (tensor(y, pooled(&shape)), winners)
+}
+
+/// See [`crate::sgd_step`]. Buffers that nobody else holds are overwritten.
+pub(crate) fn sgd_step(
+    parameter: FlexTensor,
+    gradient: FlexTensor,
+    velocity: Option<FlexTensor>,
+    constants: SgdConstants,
+) -> (FlexTensor, Option<FlexTensor>) {
+    let (mut parameter, mut gradient) = (dense(parameter), dense(gradient));
+    let mut velocity = velocity.map(dense);
+    let place = parameter.storage_mut::<f32>();
+    if let Some(velocity) = &mut velocity {
+        let direction = Direction::Velocity(values(&gradient), velocity.storage_mut::<f32>());
+        kernels::sgd_step(place, direction, constants);
+    } else if constants.momentum > 0. {
+        let direction = Direction::First(gradient.storage_mut::<f32>());
+        kernels::sgd_step(place, direction, constants);
+        velocity = Some(gradient);
+    } else {
+        kernels::sgd_step(place, Direction::Gradient(values(&gradient)), constants);
+    }
+    (parameter, velocity)
 }
 
 pub(crate) fn conv_shape(x: &Shape, weight: &Shape, options: ConvOptions) -> ConvShape {

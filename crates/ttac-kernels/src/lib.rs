@@ -21,5 +21,5 @@ mod ops;
 pub use ops::{
     BatchNormOptions, ConvOptions, GroupNormOptions, Implementation, Normalised, PoolOptions,
     average_pool, batch_norm, conv_norm_inference, conv2d, force, global_average_pool, group_norm,
-    loss_with_gradient, max_pool, shortcut_a,
+    loss_with_gradient, max_pool, sgd_step, shortcut_a,
 };

@@ -6,8 +6,8 @@ use burn::backend::{Dispatch, Flex};
 use burn::tensor::Tensor;
 
 use crate::composed;
-use crate::extension::{FastOps, Optional, Statistics, conv_shape, convolve};
-use crate::kernels::Algorithm;
+use crate::extension::{self, FastOps, Optional, Statistics, conv_shape, convolve};
+use crate::kernels::{Algorithm, SgdConstants};
 
 /// Who computes an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,4 +343,45 @@ pub fn loss_with_gradient<const D: usize>(
         "loss_with_gradient: input and gradient"
     );
     composed::loss_with_gradient(x, gradient, value)
+}
+
+/// A step of stochastic gradient descent on one parameter, outside the autodiff graph:
+///
+/// `v = momentum v + g; p = p - learning_rate v` with `g` the gradient plus `weight_decay p`.
+///
+/// Returns the parameter and, with momentum, the velocity; without a `velocity` this is the first step,
+/// and `g` becomes it. Our kernel does it in one pass, to the bits of [`composed::sgd_step`].
+///
+/// # Panics
+/// If the shapes differ.
+pub fn sgd_step<const D: usize>(
+    parameter: Tensor<D>,
+    gradient: Tensor<D>,
+    velocity: Option<Tensor<D>>,
+    constants: SgdConstants,
+) -> (Tensor<D>, Option<Tensor<D>>) {
+    assert_eq!(
+        parameter.dims(),
+        gradient.dims(),
+        "sgd_step: parameter and gradient"
+    );
+    if let Some(velocity) = &velocity {
+        assert_eq!(
+            parameter.dims(),
+            velocity.dims(),
+            "sgd_step: parameter and velocity"
+        );
+    }
+    if fast(&parameter).is_none() {
+        return composed::sgd_step(parameter, gradient, velocity, constants);
+    }
+    let flex = |tensor: Tensor<D>| {
+        let primitive = tensor.try_into_primitive::<Flex>();
+        primitive.expect("optimisers work outside the graph, and the device was checked above")
+    };
+    let velocity = velocity.map(flex);
+    let (parameter, velocity) =
+        extension::sgd_step(flex(parameter), flex(gradient), velocity, constants);
+    let back = Tensor::from_primitive::<Flex>;
+    (back(parameter), velocity.map(back))
 }

@@ -516,6 +516,50 @@ fn check_shortcut(
     );
 }
 
+/// Elementwise and rounded in the same order: the same bits as plain loops.
+#[test]
+fn a_step_of_gradient_descent_has_the_bits_of_its_definition() {
+    for len in [0, 1, 7, 16, 33, 200_001] {
+        let (parameter, gradient, velocity) = (values(len, 1), values(len, 2), values(len, 3));
+        for (isa, weight_decay) in Isa::available()
+            .into_iter()
+            .flat_map(|isa| [(isa, 0.), (isa, 5e-4)])
+        {
+            let constants = SgdConstants {
+                learning_rate: 0.1,
+                momentum: 0.9,
+                weight_decay,
+            };
+            let g = |k: usize| {
+                if weight_decay > 0. {
+                    parameter[k] * weight_decay + gradient[k]
+                } else {
+                    gradient[k]
+                }
+            };
+            let next = |k: usize| g(k) + velocity[k] * 0.9;
+            let moved = |v: &dyn Fn(usize) -> f32| -> Vec<f32> {
+                (0..len).map(|k| parameter[k] - v(k) * 0.1).collect()
+            };
+            isa.with(|| {
+                let mut p = parameter.clone();
+                sgd_step(&mut p, Direction::Gradient(&gradient), constants);
+                assert_eq!(p, moved(&g), "plain, {isa:?}");
+
+                let (mut p, mut v) = (parameter.clone(), gradient.clone());
+                sgd_step(&mut p, Direction::First(&mut v), constants);
+                assert_eq!(p, moved(&g), "first, {isa:?}");
+                assert_eq!(v, (0..len).map(g).collect::<Vec<_>>(), "first, {isa:?}");
+
+                let (mut p, mut v) = (parameter.clone(), velocity.clone());
+                sgd_step(&mut p, Direction::Velocity(&gradient, &mut v), constants);
+                assert_eq!(p, moved(&next), "later, {isa:?}");
+                assert_eq!(v, (0..len).map(next).collect::<Vec<_>>(), "later, {isa:?}");
+            });
+        }
+    }
+}
+
 /// The bits of every kernel's results.
 fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
     let (x, w, dy) = (
@@ -639,6 +683,18 @@ fn a_group_norm_of_the_wrong_length_is_refused() {
         relu: false,
     };
     group_norm_forward(&[0.; 47], &params);
+}
+
+#[test]
+#[should_panic(expected = "velocity of a step: expected 4 values as in the parameter, found 5")]
+fn a_velocity_of_the_wrong_length_is_refused() {
+    let constants = SgdConstants {
+        learning_rate: 0.1,
+        momentum: 0.9,
+        weight_decay: 0.,
+    };
+    let direction = Direction::Velocity(&[0.; 4], &mut [0.; 5]);
+    sgd_step(&mut [0.; 4], direction, constants);
 }
 
 #[test]

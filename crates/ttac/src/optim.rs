@@ -2,10 +2,13 @@
 
 use burn::module::Module;
 use burn::optim::decay::WeightDecayConfig;
-use burn::optim::momentum::MomentumConfig;
-use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer, SgdConfig};
-use burn::tensor::{Bytes, Tensor};
+use burn::optim::{
+    AdamConfig, GradientsParams, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource,
+};
+use burn::tensor::{Bytes, Device, Tensor};
 use serde::{Deserialize, Serialize};
+use ttac_kernels::kernels::SgdConstants;
+use ttac_kernels::sgd_step;
 
 use crate::{Error, Result};
 
@@ -61,22 +64,14 @@ impl OptimiserConfig {
 
     // Every constant is given: Burn's defaults differ from PyTorch's (dampening 0.1, epsilon 1e-5).
     fn build(self) -> ModuleOptimizer {
-        let decay = |rate: f32| (rate > 0.0).then(|| WeightDecayConfig::new(rate));
         match self {
             Self::Sgd {
                 momentum,
                 weight_decay,
-            } => {
-                let momentum = (momentum > 0.0).then(|| MomentumConfig {
-                    momentum: f64::from(momentum),
-                    dampening: 0.0,
-                    nesterov: false,
-                });
-                SgdConfig::new()
-                    .with_momentum(momentum)
-                    .with_weight_decay(decay(weight_decay))
-                    .init()
-            }
+            } => ModuleOptimizer::from(Sgd {
+                momentum,
+                weight_decay,
+            }),
             Self::Adam {
                 beta_1,
                 beta_2,
@@ -86,9 +81,64 @@ impl OptimiserConfig {
                 .with_beta_1(beta_1)
                 .with_beta_2(beta_2)
                 .with_epsilon(epsilon)
-                .with_weight_decay(decay(weight_decay))
+                .with_weight_decay(
+                    (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay)),
+                )
                 .init(),
         }
+    }
+}
+
+/// Gradient descent in one pass over each parameter. The numbers and the saved state are those of
+/// Burn's `Sgd` without dampening and Nesterov.
+#[derive(Clone)]
+struct Sgd {
+    momentum: f32,
+    weight_decay: f32,
+}
+
+/// The velocity, if there is momentum.
+#[derive(Clone)]
+struct Velocity<const D: usize>(Option<Tensor<D>>);
+
+/// Where Burn's `SgdState` keeps it: states of both read each other.
+const VELOCITY: &str = "momentum.velocity";
+
+impl<const D: usize> RecordState for Velocity<D> {
+    fn state_flatten(&self, prefix: &str, out: &mut StateSink) {
+        if let Some(velocity) = &self.0 {
+            out.push_tensor(prefix, VELOCITY, velocity.to_data());
+        }
+    }
+
+    fn state_unflatten(prefix: &str, source: &mut StateSource, device: &Device) -> Option<Self> {
+        let data = source.take_tensor(prefix, VELOCITY);
+        Some(Self(data.map(|data| Tensor::from_data(data, device))))
+    }
+}
+
+impl Optimizer for Sgd {
+    type State<const D: usize> = Velocity<D>;
+
+    fn step<const D: usize>(
+        &self,
+        learning_rate: f64,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        state: Option<Velocity<D>>,
+    ) -> (Tensor<D>, Option<Velocity<D>>) {
+        let constants = SgdConstants {
+            learning_rate: learning_rate as f32,
+            momentum: self.momentum,
+            weight_decay: self.weight_decay,
+        };
+        let velocity = state.and_then(|state| state.0);
+        let (parameter, velocity) = sgd_step(parameter, gradient, velocity, constants);
+        (parameter, Some(Velocity(velocity)))
+    }
+
+    fn to_device<const D: usize>(state: Velocity<D>, device: &Device) -> Velocity<D> {
+        Velocity(state.0.map(|velocity| velocity.to_device(device)))
     }
 }
 

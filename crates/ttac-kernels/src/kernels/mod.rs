@@ -5,6 +5,7 @@
 //! | [`conv`] | convolution: forward, gradient of the input, gradient of the weights |
 //! | [`norm`] | batch norm with residual addition and ReLU, forward and backward |
 //! | [`group_norm`] | group norm with ReLU, forward and backward |
+//! | [`optimiser`] | steps of optimisers |
 //! | [`pool`] | average and max pooling, the parameter-free shortcut |
 //! | [`recycle`] | a free list of large buffers |
 //! | [`simd`] | vectors of `f32` for each instruction set |
@@ -23,6 +24,7 @@ use std::mem::MaybeUninit;
 pub mod conv;
 pub mod group_norm;
 pub mod norm;
+pub mod optimiser;
 pub mod pool;
 pub mod recycle;
 pub mod simd;
@@ -37,6 +39,7 @@ pub use norm::{
     NormBackward, NormGradients, NormParams, batch_statistics, norm_backward, norm_forward,
     norm_forward_in_place,
 };
+pub use optimiser::{Direction, SgdConstants, sgd_step};
 pub use pool::{
     PoolShape, average_pool_backward, average_pool_forward, global_average_backward,
     global_average_forward, max_pool_backward, max_pool_forward, shortcut_a_backward,

@@ -90,7 +90,8 @@ pub enum Ended {
 /// A training run: see the [module](super).
 pub struct Trainer {
     state: State,
-    network: Network,
+    /// Always there, except during a step.
+    network: Option<Network>,
     optimiser: Optimiser,
     device: Device,
 }
@@ -114,7 +115,7 @@ impl Trainer {
         check_heads(&network, &architecture, config.objective)?;
         Ok(Self {
             optimiser: optimiser(&config),
-            network: network.trainable(Adaptable::All),
+            network: Some(network.trainable(Adaptable::All)),
             device: device.clone(),
             state: State::new(config, architecture, input, describe(data)),
         })
@@ -154,7 +155,7 @@ impl Trainer {
         let (state, network) = State::load(path, check, &mut optimiser)?;
         Ok(Self {
             state,
-            network: network.trainable(Adaptable::All),
+            network: Some(network.trainable(Adaptable::All)),
             optimiser,
             device: device.clone(),
         })
@@ -162,7 +163,12 @@ impl Trainer {
 
     /// The network as it is now, without gradients.
     pub fn network(&self) -> Network {
-        self.network.valid()
+        self.learning().valid()
+    }
+
+    /// The network, with gradients.
+    fn learning(&self) -> &Network {
+        self.network.as_ref().expect("the network is put back")
     }
 
     /// What images have to look like.
@@ -227,8 +233,7 @@ impl Trainer {
 
     /// Saves the state, for [`resume`](Self::resume).
     pub fn save(&self, path: &Path) -> Result<()> {
-        self.state
-            .save(path, &self.network.valid(), &self.optimiser)
+        self.state.save(path, &self.network(), &self.optimiser)
     }
 
     fn learn(
@@ -244,7 +249,7 @@ impl Trainer {
                 .map(|(images, turns)| (Tensor::from_inner(images), turns)),
             ..prepared
         };
-        let made = objective(&self.network, prepared, &self.state.config);
+        let made = objective(self.learning(), prepared, &self.state.config);
         let loss = scalar(&made.loss);
         let auxiliary = made.auxiliary.as_ref().map_or(0.0, scalar);
         let epoch = self.state.step / division.steps(&self.state.config);
@@ -257,8 +262,9 @@ impl Trainer {
             });
         }
         let rate = self.learning_rate(division);
-        let network = self.network.clone();
-        self.network = self.optimiser.step(rate, network, &made.loss);
+        // Taken and not cloned: weights that nobody else holds are updated where they are.
+        let network = self.network.take().expect("the network is put back");
+        self.network = Some(self.optimiser.step(rate, network, &made.loss));
         self.state.step += 1;
         self.state.tally.add(loss, auxiliary, made.right);
         Ok(StepReport {
@@ -311,7 +317,7 @@ impl Trainer {
             .held_out_error_percent
             .is_none_or(|error| error < best_before)
         {
-            watch.best(&report, &self.network.valid())?;
+            watch.best(&report, &self.network())?;
         }
         self.state.log.push(line);
         watch.epoch(&report, seconds);
@@ -325,7 +331,7 @@ impl Trainer {
                 rotation: None,
             });
         }
-        let network = self.network.valid();
+        let network = self.network();
         let rotates = self.state.config.objective == Objective::Rotation;
         let (mut rightly, mut turned_rightly) = (0, 0);
         for ids in ids.chunks(EVALUATION_BATCH) {

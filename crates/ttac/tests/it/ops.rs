@@ -305,6 +305,51 @@ fn sgd_agrees_with_pytorch() {
     fixture.expect("parameters", TOLERANCE);
 }
 
+/// Runs that were saved before the update was one pass continue to the same numbers.
+#[test]
+fn sgd_has_the_bits_and_the_state_of_burns() {
+    let fixture = Fixture::open("op-sgd");
+    let device = Device::flex().autodiff();
+    let config = OptimiserConfig::Sgd {
+        momentum: 0.9,
+        weight_decay: 5e-4,
+    };
+    let burns = burn::optim::SgdConfig::new()
+        .with_momentum(Some(burn::optim::momentum::MomentumConfig {
+            momentum: f64::from(0.9_f32),
+            dampening: 0.0,
+            nesterov: false,
+        }))
+        .with_weight_decay(Some(burn::optim::decay::WeightDecayConfig::new(5e-4)));
+    let (mut ours, mut burns) = (config.init(), burns.init());
+    let mut toys = [toy(&fixture, &device), toy(&fixture, &device)];
+    toys[1] = toys[0].clone();
+    let mut restored = None;
+    for step in 0..5 {
+        let [one, other] = toys;
+        let loss = toy_loss(&fixture, &one, step, &device);
+        let one = ours.step(0.1, one, &loss);
+        let gradients = toy_loss(&fixture, &other, step, &device).backward();
+        let gradients = burn::optim::GradientsParams::from_grads(gradients, &other);
+        let other = burns.step(0.1, other, gradients);
+        let bits = |toy: &Toy| -> Vec<u32> {
+            let values: Vec<f32> = toy.p2.val().to_data().try_to_vec().unwrap();
+            values.iter().map(|v| v.to_bits()).collect()
+        };
+        assert_eq!(bits(&one), bits(&other), "step {step}");
+        if step == 2 {
+            let mut optimiser = config.init();
+            let state = burns.into_bytes().unwrap();
+            optimiser.restore(&state).unwrap();
+            restored = Some((optimiser, one.clone()));
+        } else if let Some((optimiser, toy)) = restored.take() {
+            let loss = toy_loss(&fixture, &toy, step, &device);
+            assert_eq!(bits(&{ optimiser }.step(0.1, toy, &loss)), bits(&one));
+        }
+        toys = [one, other];
+    }
+}
+
 #[test]
 fn adam_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-adam");
