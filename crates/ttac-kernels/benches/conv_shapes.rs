@@ -130,7 +130,9 @@ fn main() {
                     least(flops, || {
                         conv_forward(&x, &w, &shape, algorithm, &Epilogue::default())
                     }),
-                    least(flops, || conv_input_gradient(&dy, &w, &shape, algorithm)),
+                    least(flops, || {
+                        conv_input_gradient(&dy, &w, &shape, algorithm, None)
+                    }),
                     least(flops, || conv_weight_gradient(&x, &dy, &shape, algorithm)),
                 ];
                 let [forward, dx, dw] =

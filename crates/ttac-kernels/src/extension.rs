@@ -5,6 +5,10 @@
 //! implementation for [`Flex`], a call of a kernel; and its implementation for `Autodiff<Flex, _>`, which
 //! registers a [`Backward`] step. A step saves only what the gradients that are wanted need.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -17,7 +21,9 @@ use burn::backend::{
 use burn::tensor::Shape;
 
 use crate::buffer::{dense, shape_of, tensor, values, values_mut};
-use crate::kernels::group_norm::{GroupParams, GroupShape, Statistics as GroupStatistics};
+use crate::kernels::group_norm::{
+    GroupBackward, GroupParams, GroupShape, Statistics as GroupStatistics,
+};
 use crate::kernels::{
     self, Algorithm, ConvShape, Direction, Epilogue, NormBackward, NormParams, PoolShape,
     SgdConstants,
@@ -63,10 +69,11 @@ impl<B: Backend> Statistics<B> {
 /// The ops, routed at run time. Shapes are those of the functions at the crate's root.
 #[backend_extension(Flex, Autodiff)]
 pub trait FastOps: Backend {
-    /// See [`crate::conv2d`].
+    /// See [`crate::conv2d`] and [`crate::conv2d_add`].
     fn fast_conv2d(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
+        #[extension_type] residual: Optional<Self>,
         options: ConvOptions,
         algorithm: Algorithm,
     ) -> FloatTensor<Self>;
@@ -113,11 +120,13 @@ impl FastOps for Flex {
     fn fast_conv2d(
         x: FlexTensor,
         weight: FlexTensor,
+        residual: Optional<Self>,
         options: ConvOptions,
         algorithm: Algorithm,
     ) -> FlexTensor {
         let shape = conv_shape(&shape_of(&x), &shape_of(&weight), options);
-        convolve(x, weight, &shape, algorithm, None, None, false)
+        let residual = residual.into_option();
+        convolve(x, weight, &shape, algorithm, None, residual, false)
     }
 
     fn fast_batch_norm(
@@ -364,25 +373,47 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
     fn fast_conv2d(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
+        residual: Optional<Self>,
         options: ConvOptions,
         algorithm: Algorithm,
     ) -> FloatTensor<Self> {
-        record!(
-            ConvStep,
-            [x.node(), weight.node()],
-            Flex::fast_conv2d(
-                x.into_primitive(),
-                weight.into_primitive(),
-                options,
-                algorithm
+        let state = |x: &FloatTensor<Self>, weight: &FloatTensor<Self>| ConvState {
+            shape: conv_shape(&x.shape(), &weight.shape(), options),
+            algorithm,
+            x: weight.is_tracked().then(|| x.primitive().clone()),
+            weight: x.is_tracked().then(|| weight.primitive().clone()),
+        };
+        let nodes = [x.node(), weight.node()];
+        // The number of parents is part of the type, hence the two arms below.
+        match residual {
+            Optional::None => record!(
+                ConvStep,
+                nodes,
+                Flex::fast_conv2d(
+                    x.into_primitive(),
+                    weight.into_primitive(),
+                    Optional::None,
+                    options,
+                    algorithm
+                ),
+                state(&x, &weight)
             ),
-            ConvState {
-                shape: conv_shape(&x.shape(), &weight.shape(), options),
-                algorithm,
-                x: weight.is_tracked().then(|| x.primitive().clone()),
-                weight: x.is_tracked().then(|| weight.primitive().clone()),
+            Optional::Some(residual) => {
+                let [first, second] = nodes;
+                record!(
+                    ConvStep,
+                    [first, second, residual.node()],
+                    Flex::fast_conv2d(
+                        x.into_primitive(),
+                        weight.into_primitive(),
+                        Optional::Some(residual.into_primitive()),
+                        options,
+                        algorithm
+                    ),
+                    state(&x, &weight)
+                )
             }
-        )
+        }
     }
 
     fn fast_batch_norm(
@@ -526,6 +557,45 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
     }
 }
 
+thread_local! {
+    /// Nodes that have a gradient by one of our steps. A node is here at most until its own step has run, and its number is never given to
+    /// another, so an entry that stays (the step was not ours) is never asked for again.
+    static HAVE_GRADIENT: RefCell<HashSet<u64>> = RefCell::default();
+}
+
+/// More entries than a pass over any network has.
+const MOST_ENTRIES: usize = 1 << 16;
+
+/// The gradient of a step's result.
+fn own_gradient<S, const N: usize>(grads: &mut Gradients, ops: &Ops<S, N>) -> FlexTensor {
+    HAVE_GRADIENT.with_borrow_mut(|known| known.remove(&ops.node.id.value));
+    dense(grads.consume::<Flex>(&ops.node))
+}
+
+/// Takes away the gradient that a parent already has, from a step of ours that ran before: who computes the next one adds it on the
+/// way. (Burn would add the two afterwards, on one thread.)
+fn other_gradient<S, const N: usize>(
+    grads: &mut Gradients,
+    ops: &Ops<S, N>,
+    parent: usize,
+) -> Option<FlexTensor> {
+    let node = ops.parents[parent].as_ref()?;
+    // A leaf's gradient cannot be taken away. The step's own result is no leaf.
+    let taken = node.requirement == ops.node.requirement
+        && HAVE_GRADIENT.with_borrow_mut(|known| known.remove(&node.id.value));
+    taken.then(|| dense(grads.consume::<Flex>(node)))
+}
+
+fn register(grads: &mut Gradients, node: NodeId, gradient: FlexTensor) {
+    HAVE_GRADIENT.with_borrow_mut(|known| {
+        if known.len() >= MOST_ENTRIES {
+            known.clear(); // what is forgotten, Burn adds
+        }
+        known.insert(node.value);
+    });
+    grads.register::<Flex>(node, gradient);
+}
+
 /// What the gradients of a convolution need: the input for that of the weights, and the other way
 /// round. What is not wanted is not kept.
 #[derive(Clone, Debug)]
@@ -536,30 +606,42 @@ struct ConvState {
     weight: Option<FlexTensor>,
 }
 
+/// Parents: input, weights and, if there are three, the residual.
 #[derive(Debug)]
 struct ConvStep;
 
-impl Backward<Flex, 2> for ConvStep {
+impl<const N: usize> Backward<Flex, N> for ConvStep {
     type State = ConvState;
 
-    fn backward(self, ops: Ops<ConvState, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let dy = dense(grads.consume::<Flex>(&ops.node));
+    fn backward(self, ops: Ops<ConvState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = own_gradient(grads, &ops);
+        let other = other_gradient(grads, &ops, 0);
         let state = ops.state;
         let shape = &state.shape;
-        let [x_node, weight_node] = ops.parents;
+        let mut parents = ops.parents.into_iter();
+        let mut parent = || parents.next().flatten();
+        let (x_node, weight_node, residual_node) = (parent(), parent(), parent());
         if let (Some(node), Some(x)) = (weight_node, state.x) {
             let x = dense(x);
             let gradient =
                 kernels::conv_weight_gradient(values(&x), values(&dy), shape, state.algorithm);
             let (o, i, k) = (shape.out_channels, shape.in_channels, shape.kernel);
-            grads.register::<Flex>(node.id, tensor(gradient, [o, i, k, k]));
+            register(grads, node.id, tensor(gradient, [o, i, k, k]));
         }
         if let (Some(node), Some(weight)) = (x_node, state.weight) {
             let weight = dense(weight);
-            let gradient =
-                kernels::conv_input_gradient(values(&dy), values(&weight), shape, state.algorithm);
+            let gradient = kernels::conv_input_gradient(
+                values(&dy),
+                values(&weight),
+                shape,
+                state.algorithm,
+                other.as_ref().map(values),
+            );
             let input = [shape.batch, shape.height, shape.width, shape.in_channels];
-            grads.register::<Flex>(node.id, tensor(gradient, input));
+            register(grads, node.id, tensor(gradient, input));
+        }
+        if let Some(node) = residual_node {
+            register(grads, node.id, dy);
         }
     }
 }
@@ -585,7 +667,8 @@ impl<const N: usize> Backward<Flex, N> for NormStep {
     type State = NormState;
 
     fn backward(self, ops: Ops<NormState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let mut dy = dense(grads.consume::<Flex>(&ops.node));
+        let mut dy = own_gradient(grads, &ops);
+        let other = other_gradient(grads, &ops, 0);
         let state = ops.state;
         let mut parents = ops.parents.into_iter();
         let mut parent = || parents.next().flatten();
@@ -607,22 +690,23 @@ impl<const N: usize> Backward<Flex, N> for NormStep {
             },
             batch_statistics: state.batch_statistics,
             want_dx: x_node.is_some(),
+            other: other.as_ref().map(values),
             want_residual: residual_node.is_some(),
         };
         let (channels, shape) = (shape_of(&gamma), shape_of(&x));
         // The gradient is ours alone as a rule, and is overwritten; if not, this makes a copy.
         let found = kernels::norm_backward(dy.storage_mut::<f32>(), &saved);
         if let Some(node) = gamma_node {
-            grads.register::<Flex>(node.id, tensor(found.gamma, channels.clone()));
+            register(grads, node.id, tensor(found.gamma, channels.clone()));
         }
         if let Some(node) = beta_node {
-            grads.register::<Flex>(node.id, tensor(found.beta, channels));
+            register(grads, node.id, tensor(found.beta, channels));
         }
         if let (Some(node), Some(gradient)) = (residual_node, found.residual) {
-            grads.register::<Flex>(node.id, tensor(gradient, shape));
+            register(grads, node.id, tensor(gradient, shape));
         }
         if let Some(node) = x_node {
-            grads.register::<Flex>(node.id, dy);
+            register(grads, node.id, dy);
         }
     }
 }
@@ -643,31 +727,32 @@ impl Backward<Flex, 3> for GroupNormStep {
     type State = GroupNormState;
 
     fn backward(self, ops: Ops<GroupNormState, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let mut dy = dense(grads.consume::<Flex>(&ops.node));
+        let mut dy = own_gradient(grads, &ops);
+        let other = other_gradient(grads, &ops, 0);
         let state = ops.state;
         let [x_node, gamma_node, beta_node] = ops.parents;
-        let params = group_params(
-            &shape_of(&state.x),
-            &state.gamma,
-            &state.beta,
-            state.options,
-        );
-        let (gamma, beta) = kernels::group_norm_backward(
-            dy.storage_mut::<f32>(),
-            values(&state.x),
-            &state.statistics,
-            &params,
-            x_node.is_some(),
-        );
+        let saved = GroupBackward {
+            x: values(&state.x),
+            statistics: &state.statistics,
+            params: group_params(
+                &shape_of(&state.x),
+                &state.gamma,
+                &state.beta,
+                state.options,
+            ),
+            want_dx: x_node.is_some(),
+            other: other.as_ref().map(values),
+        };
+        let (gamma, beta) = kernels::group_norm_backward(dy.storage_mut::<f32>(), &saved);
         let channels = shape_of(&state.gamma);
         if let Some(node) = gamma_node {
-            grads.register::<Flex>(node.id, tensor(gamma, channels.clone()));
+            register(grads, node.id, tensor(gamma, channels.clone()));
         }
         if let Some(node) = beta_node {
-            grads.register::<Flex>(node.id, tensor(beta, channels));
+            register(grads, node.id, tensor(beta, channels));
         }
         if let Some(node) = x_node {
-            grads.register::<Flex>(node.id, dy);
+            register(grads, node.id, dy);
         }
     }
 }
@@ -682,10 +767,15 @@ macro_rules! single_parent {
             type State = $state;
 
             fn backward(self, ops: Ops<$state, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-                let dy = dense(grads.consume::<Flex>(&ops.node));
+                let dy = own_gradient(grads, &ops);
+                let other = other_gradient(grads, &ops, 0);
                 if let [Some(node)] = ops.parents {
                     let gradient: fn(&[f32], $state) -> FlexTensor = $gradient;
-                    grads.register::<Flex>(node.id, gradient(values(&dy), ops.state));
+                    let mut dx = gradient(values(&dy), ops.state);
+                    if let Some(other) = other {
+                        kernels::add_in_place(dx.storage_mut::<f32>(), values(&other));
+                    }
+                    register(grads, node.id, dx);
                 }
             }
         }

@@ -20,6 +20,6 @@ mod ops;
 #[cfg(feature = "burn")]
 pub use ops::{
     BatchNormOptions, ConvOptions, GroupNormOptions, Implementation, Normalised, PoolOptions,
-    average_pool, batch_norm, conv_norm_inference, conv2d, force, global_average_pool, group_norm,
-    loss_with_gradient, max_pool, sgd_step, shortcut_a,
+    average_pool, batch_norm, conv_norm_inference, conv2d, conv2d_add, force, global_average_pool,
+    group_norm, loss_with_gradient, max_pool, sgd_step, shortcut_a,
 };

@@ -107,6 +107,50 @@ pub struct Normalised {
 /// # Panics
 /// If the channels of `x` and `weight` differ, or the window does not fit the padded image.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, options: ConvOptions) -> Tensor<4> {
+    check_conv(&x, &weight, options);
+    match fast(&x) {
+        Some(algorithm) => Tensor::from_dispatch(Dispatch::fast_conv2d(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            Optional::None,
+            options,
+            algorithm,
+        )),
+        None => composed::conv2d(x, weight, options),
+    }
+}
+
+/// [`conv2d`] plus a `residual` of the result's shape, in one pass.
+///
+/// # Panics
+/// As [`conv2d`], or if the residual has another shape.
+pub fn conv2d_add(
+    x: Tensor<4>,
+    weight: Tensor<4>,
+    residual: Tensor<4>,
+    options: ConvOptions,
+) -> Tensor<4> {
+    check_conv(&x, &weight, options);
+    let places = |edge: usize| (edge + 2 * options.padding - weight.dims()[2]) / options.stride + 1;
+    let ([batch, height, width, _], [channels, _, _, _]) = (x.dims(), weight.dims());
+    assert_eq!(
+        residual.dims(),
+        [batch, places(height), places(width), channels],
+        "conv2d_add: residual and result"
+    );
+    match fast(&x) {
+        Some(algorithm) => Tensor::from_dispatch(Dispatch::fast_conv2d(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            Optional::Some(residual.into_dispatch()),
+            options,
+            algorithm,
+        )),
+        None => composed::conv2d(x, weight, options) + residual,
+    }
+}
+
+fn check_conv(x: &Tensor<4>, weight: &Tensor<4>, options: ConvOptions) {
     let ([_, height, width, channels], [_, expected, kernel, other]) = (x.dims(), weight.dims());
     assert!(
         channels == expected && kernel == other,
@@ -120,15 +164,6 @@ pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, options: ConvOptions) -> Tensor<4
         x.dims(),
         options.padding
     );
-    match fast(&x) {
-        Some(algorithm) => Tensor::from_dispatch(Dispatch::fast_conv2d(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-            options,
-            algorithm,
-        )),
-        None => composed::conv2d(x, weight, options),
-    }
 }
 
 /// Convolution and batch norm with given statistics in one pass, for inference:

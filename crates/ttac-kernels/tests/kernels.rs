@@ -96,11 +96,13 @@ fn check_conv(s: &ConvShape) {
                     &conv_forward(&x, &w, s, algorithm, &epilogue),
                     &finished,
                 );
-                within(
-                    "input gradient",
-                    &conv_input_gradient(&dy, &w, s, algorithm),
-                    &dx,
-                );
+                let found = conv_input_gradient(&dy, &w, s, algorithm, None);
+                within("input gradient", &found, &dx);
+                // Another gradient is added as the last operation: to the bit what adding afterwards gives.
+                let mut sum = found;
+                add_in_place(&mut sum, &x);
+                let added = conv_input_gradient(&dy, &w, s, algorithm, Some(&x));
+                assert_eq!(added, sum, "{algorithm:?}, {isa:?}, {s:?}");
                 within(
                     "weight gradient",
                     &conv_weight_gradient(&x, &dy, s, algorithm),
@@ -251,6 +253,7 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
                     params,
                     batch_statistics,
                     want_dx,
+                    other: None,
                     want_residual: add,
                 };
                 let mut dx = dy.clone();
@@ -266,6 +269,13 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
                     );
                     let from_output = norm_backward(&mut other, &saved);
                     assert_eq!((&dx, &found.gamma), (&other, &from_output.gamma));
+                }
+                if want_dx {
+                    let (mut sum, mut added) = (dx.clone(), dy.clone());
+                    add_in_place(&mut sum, &x);
+                    let other = Some(&x[..]);
+                    norm_backward(&mut added, &NormBackward { other, ..saved });
+                    assert_eq!(added, sum);
                 }
                 let exact = oracle::norm_backward(&dy, &y, &saved);
                 let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
@@ -332,8 +342,22 @@ fn check_group_norm(shape: GroupShape, offset: f32, seed: u64) {
             };
             within("forward", &y, &exact.y);
             for want_dx in [true, false] {
+                let saved = GroupBackward {
+                    x: &x,
+                    statistics: &statistics,
+                    params,
+                    want_dx,
+                    other: None,
+                };
                 let mut dx = dy.clone();
-                let (gamma, beta) = group_norm_backward(&mut dx, &x, &statistics, &params, want_dx);
+                let (gamma, beta) = group_norm_backward(&mut dx, &saved);
+                if want_dx {
+                    let (mut sum, mut added) = (dx.clone(), dy.clone());
+                    add_in_place(&mut sum, &x);
+                    let other = Some(&x[..]);
+                    group_norm_backward(&mut added, &GroupBackward { other, ..saved });
+                    assert_eq!(added, sum);
+                }
                 within("gamma", &gamma, &exact.gamma);
                 within("beta", &beta, &exact.beta);
                 if want_dx {
@@ -404,7 +428,14 @@ fn gradients_of_a_group_norm_are_its_differences() {
     };
     let (_, statistics) = group_norm_forward(&x, &params);
     let mut dx = dy.clone();
-    let (dgamma, dbeta) = group_norm_backward(&mut dx, &x, &statistics, &params, true);
+    let saved = GroupBackward {
+        x: &x,
+        statistics: &statistics,
+        params,
+        want_dx: true,
+        other: None,
+    };
+    let (dgamma, dbeta) = group_norm_backward(&mut dx, &saved);
     // A step of 1/64: the cubic term and the rounding of f32 are both below a thousandth.
     let step = 1. / 64.;
     let difference = |which: usize, k: usize| {
@@ -570,7 +601,7 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
     let mut results = Vec::new();
     for (algorithm, _) in ALGORITHMS {
         results.push(conv_forward(&x, &w, s, algorithm, &Epilogue::default()));
-        results.push(conv_input_gradient(&dy, &w, s, algorithm));
+        results.push(conv_input_gradient(&dy, &w, s, algorithm, None));
         results.push(conv_weight_gradient(&x, &dy, s, algorithm));
     }
     let (mean, variance) = batch_statistics(&x, s.in_channels);
@@ -593,6 +624,7 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
             params,
             batch_statistics: true,
             want_dx: true,
+            other: None,
             want_residual: false,
         },
     );
@@ -606,7 +638,14 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
     };
     let (y, statistics) = group_norm_forward(&x, &params);
     let mut dx = values(x.len(), 7);
-    let (gamma, beta) = group_norm_backward(&mut dx, &x, &statistics, &params, true);
+    let saved = GroupBackward {
+        x: &x,
+        statistics: &statistics,
+        params,
+        want_dx: true,
+        other: None,
+    };
+    let (gamma, beta) = group_norm_backward(&mut dx, &saved);
     results.extend([y, dx, gamma, beta]);
     results
         .iter()
@@ -654,7 +693,13 @@ fn an_input_of_the_wrong_length_is_refused() {
 )]
 fn weights_of_the_wrong_length_are_refused() {
     let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
-    conv_input_gradient(&vec![0.; s.out_len()], &[0.; 134], &s, Algorithm::Auto);
+    conv_input_gradient(
+        &vec![0.; s.out_len()],
+        &[0.; 134],
+        &s,
+        Algorithm::Auto,
+        None,
+    );
 }
 
 #[test]

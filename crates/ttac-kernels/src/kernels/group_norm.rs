@@ -183,6 +183,21 @@ pub fn group_norm_forward_in_place(x: &mut [f32], p: &GroupParams) {
     unsafe { normalise(data, data, p) };
 }
 
+/// What the backward pass needs from the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupBackward<'a> {
+    /// The input.
+    pub x: &'a [f32],
+    /// As the forward pass returned them.
+    pub statistics: &'a [Statistics],
+    /// As in the forward pass.
+    pub params: GroupParams<'a>,
+    /// Whether `dy` is to be overwritten by the gradient of `x`.
+    pub want_dx: bool,
+    /// A gradient that `x` has from elsewhere; it is added.
+    pub other: Option<&'a [f32]>,
+}
+
 /// The gradients of scale and shift, `[channels]`; that of the input overwrites `dy` if it is wanted.
 ///
 /// With `g` the gradient behind the ReLU, `z = (x - mean) / deviation` and averages over a group of an image, `dgamma = sum g z`, `dbeta = sum g`,
@@ -190,16 +205,20 @@ pub fn group_norm_forward_in_place(x: &mut [f32], p: &GroupParams) {
 ///
 /// # Panics
 /// If the lengths do not fit.
-pub fn group_norm_backward(
-    dy: &mut [f32],
-    x: &[f32],
-    statistics: &[Statistics],
-    p: &GroupParams,
-    want_dx: bool,
-) -> (Vec<f32>, Vec<f32>) {
+pub fn group_norm_backward(dy: &mut [f32], saved: &GroupBackward) -> (Vec<f32>, Vec<f32>) {
+    let GroupBackward {
+        x,
+        statistics,
+        params: p,
+        want_dx,
+        other,
+    } = saved;
     let shape = &p.shape;
     p.check(x.len());
     shape.check("output gradient", dy.len());
+    if let Some(other) = other {
+        shape.check("other gradient", other.len());
+    }
     let (expected, found) = (shape.batch * shape.groups, statistics.len());
     assert!(
         found == expected,
@@ -227,7 +246,7 @@ pub fn group_norm_backward(
             // SAFETY: `dy` is borrowed mutably and this is the only task with this image; the slice is gone before it is overwritten below.
             let g = unsafe { std::slice::from_raw_parts(dy.at(n * image), image) };
             let mut sums = Sums::of(g, x, mask, &mean, &walk, isa);
-            if want_dx {
+            if *want_dx {
                 let inverse = |group: usize| statistics[group].inverse_deviation(p.epsilon);
                 // Per group, the average of `gamma times the sum`.
                 let averages = |sums: &[f64]| -> Vec<f64> {
@@ -249,7 +268,8 @@ pub fn group_norm_backward(
                     x,
                     mask,
                     residual: std::ptr::null_mut(),
-                    want_dx,
+                    want_dx: true,
+                    other: other.map(|other| &other[n * image..(n + 1) * image]),
                     statistics: true,
                     mean: &mean,
                     scale: &scale,

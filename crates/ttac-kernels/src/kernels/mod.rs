@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`conv`] | convolution: forward, gradient of the input, gradient of the weights |
+//! | [`elementwise`] | additions |
 //! | [`norm`] | batch norm with residual addition and ReLU, forward and backward |
 //! | [`group_norm`] | group norm with ReLU, forward and backward |
 //! | [`optimiser`] | steps of optimisers |
@@ -22,6 +23,7 @@
 use std::mem::MaybeUninit;
 
 pub mod conv;
+pub mod elementwise;
 pub mod group_norm;
 pub mod norm;
 pub mod optimiser;
@@ -32,8 +34,10 @@ pub mod simd;
 pub use conv::{
     Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient, conv_weight_gradient,
 };
+pub use elementwise::add_in_place;
 pub use group_norm::{
-    GroupParams, GroupShape, group_norm_backward, group_norm_forward, group_norm_forward_in_place,
+    GroupBackward, GroupParams, GroupShape, group_norm_backward, group_norm_forward,
+    group_norm_forward_in_place,
 };
 pub use norm::{
     NormBackward, NormGradients, NormParams, batch_statistics, norm_backward, norm_forward,

@@ -387,6 +387,8 @@ pub struct NormBackward<'a> {
     pub batch_statistics: bool,
     /// Whether `dy` is to be overwritten by the gradient of `x`.
     pub want_dx: bool,
+    /// A gradient that `x` has from elsewhere; it is added.
+    pub other: Option<&'a [f32]>,
     /// Whether the gradient of the residual is wanted.
     pub want_residual: bool,
 }
@@ -484,7 +486,7 @@ impl Kernel for GradientSums<'_> {
     }
 }
 
-/// `dx = scale g + slope (x - mean) + shift` over `dy`, and `g` to the residual's gradient.
+/// `dx = scale g + slope (x - mean) + shift [+ other]` over `dy`, and `g` to the residual's gradient.
 pub(super) struct GradientApply<'a> {
     pub(super) dy: *mut f32,
     /// As long as `dy`.
@@ -493,6 +495,8 @@ pub(super) struct GradientApply<'a> {
     /// Null if not wanted.
     pub(super) residual: *mut f32,
     pub(super) want_dx: bool,
+    /// Added to `dx`; as long as `dy`.
+    pub(super) other: Option<&'a [f32]>,
     /// False with constant statistics: `slope` and `shift` are 0.
     pub(super) statistics: bool,
     pub(super) mean: &'a [f32],
@@ -539,6 +543,9 @@ impl Kernel for GradientApply<'_> {
                             ),
                         );
                     }
+                    if let Some(other) = self.other {
+                        dx = S::add(dx, S::load_partial(other.as_ptr().add(at), n));
+                    }
                     S::store_partial(self.dy.add(at), dx, n);
                 }
             }
@@ -564,6 +571,9 @@ pub fn norm_backward(dy: &mut [f32], saved: &NormBackward) -> NormGradients {
     check_same("saved input", saved.x.len(), dy.len());
     if let Some(y) = saved.y {
         check_same("saved output", y.len(), dy.len());
+    }
+    if let Some(other) = saved.other {
+        check_same("other gradient", other.len(), dy.len());
     }
     let isa = Isa::current();
     let walk = Walk::new(p.channels(), isa);
@@ -598,6 +608,7 @@ pub fn norm_backward(dy: &mut [f32], saved: &NormBackward) -> NormGradients {
                 } else {
                     residual.at(range.start)
                 },
+                other: saved.other.map(|other| &other[range.clone()]),
                 mask: mask.part(range),
                 want_dx: saved.want_dx,
                 statistics: saved.batch_statistics,

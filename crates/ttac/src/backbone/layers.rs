@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation::relu};
-use ttac_kernels::{ConvOptions, conv_norm_inference, conv2d};
+use ttac_kernels::{ConvOptions, conv_norm_inference, conv2d, conv2d_add};
 
 use super::{BatchNorm, NormMode};
 
@@ -37,6 +37,11 @@ impl Conv2d {
     /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, out_channels]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         conv2d(x, self.weight.val(), self.options())
+    }
+
+    /// `conv(x) + residual`.
+    pub fn forward_add(&self, x: Tensor<4>, residual: Tensor<4>) -> Tensor<4> {
+        conv2d_add(x, self.weight.val(), residual, self.options())
     }
 
     fn options(&self) -> ConvOptions {

@@ -234,8 +234,8 @@ impl Block {
     /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
     pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
         let y = self.conv1.forward(self.bn1.relu(x.clone(), norm));
-        let y = self.conv2.forward(self.bn2.relu(y, norm));
-        y + self.shortcut(x)
+        self.conv2
+            .forward_add(self.bn2.relu(y, norm), self.shortcut(x))
     }
 
     fn shortcut(&self, x: Tensor<4>) -> Tensor<4> {

@@ -145,6 +145,6 @@ impl Block {
             None => x,
         };
         let y = conv_norm(&self.conv1, &self.bn2, activated, Then::Relu, norm);
-        self.conv2.forward(y) + shortcut
+        self.conv2.forward_add(y, shortcut)
     }
 }

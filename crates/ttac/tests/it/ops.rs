@@ -147,6 +147,78 @@ fn group_norm_agrees_with_pytorch() {
     }
 }
 
+/// Steps of ours add what a tensor's gradient already is; Burn's steps do so by themselves.
+#[test]
+fn gradients_of_a_tensor_with_several_uses_are_added() {
+    type Use = fn(Tensor<4>) -> Tensor<4>;
+    let device = Device::flex().autodiff();
+    let uses: [Use; 7] = [
+        |x| kernels::conv2d(x.clone(), weight(&x), SAME),
+        |x| x.clone() * x,
+        |x| kernels::conv2d_add(x.clone(), weight(&x), x * 0.5, SAME),
+        |x| {
+            let ones = Tensor::ones([4], &x.device());
+            let options = kernels::BatchNormOptions {
+                epsilon: 1e-5,
+                relu: true,
+            };
+            let zeros = ones.clone() * 0.0;
+            let residual = Some(x.clone());
+            kernels::batch_norm(x, ones, zeros, residual, None, options).y
+        },
+        |x| {
+            let ones = Tensor::ones([4], &x.device());
+            let options = kernels::GroupNormOptions {
+                groups: 2,
+                epsilon: 1e-5,
+                relu: true,
+            };
+            kernels::group_norm(x, ones.clone(), ones, options)
+        },
+        |x| kernels::shortcut_a(x, 4, 1),
+        |x| {
+            let options = kernels::PoolOptions {
+                kernel: 3,
+                stride: 1,
+                padding: 1,
+            };
+            kernels::max_pool(x, options)
+        },
+    ];
+    let values = |seed: i64| -> Tensor<4> {
+        let range = Tensor::<1, burn::tensor::Int>::arange(0..2 * 5 * 5 * 4, &device).float();
+        (range * (0.37 + 0.1 * seed as f64))
+            .sin()
+            .reshape([2, 5, 5, 4])
+    };
+    let gradient = |uses: &[Use], leaf: bool| -> Tensor<4> {
+        let x = values(0).require_grad();
+        let used = if leaf { x.clone() } else { x.clone() * 2.0 };
+        let terms = uses
+            .iter()
+            .map(|each| (each(used.clone()) * values(1)).sum());
+        let loss = terms.reduce(|sum, term| sum + term).unwrap();
+        x.grad(&loss.backward()).unwrap()
+    };
+    for leaf in [true, false] {
+        let expected = uses.map(|each| gradient(&[each], leaf));
+        let expected = expected.into_iter().reduce(|sum, term| sum + term).unwrap();
+        let apart = (gradient(&uses, leaf) - expected.clone()).abs().max();
+        let apart = (apart / expected.abs().max()).into_scalar::<f32>();
+        assert!(apart < 1e-6, "leaf {leaf}: {apart:e}");
+    }
+}
+
+const SAME: kernels::ConvOptions = kernels::ConvOptions {
+    stride: 1,
+    padding: 1,
+};
+
+fn weight(x: &Tensor<4>) -> Tensor<4> {
+    let range = Tensor::<1, burn::tensor::Int>::arange(0..4 * 4 * 9, &x.device()).float();
+    (range * 0.7).cos().reshape([4, 4, 3, 3])
+}
+
 #[test]
 fn layer_norm_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-layer-norm");

@@ -304,7 +304,13 @@ pub(super) fn forward(
 
 /// `dx` from `dy`: `dx[h, w, c] = sum over a, b, o of dy[(h + padding - a) / stride, (w + padding - b) / stride, o] w[o, c, a, b]`, where the
 /// divisions leave no remainder. The pixels with the same remainders form a grid, and each grid is a convolution of stride 1 with some of the taps.
-pub(super) fn input_gradient(dy: &[f32], weight: &[f32], s: &ConvShape, isa: Isa) -> Vec<f32> {
+pub(super) fn input_gradient(
+    dy: &[f32],
+    weight: &[f32],
+    s: &ConvShape,
+    epilogue: Epilogue,
+    isa: Isa,
+) -> Vec<f32> {
     let taps = s.kernel * s.kernel;
     let (inputs, outputs) = (s.out_channels, s.in_channels);
     let grid_edge = |edge: usize, phase: usize| edge.saturating_sub(phase).div_ceil(s.stride);
@@ -350,7 +356,7 @@ pub(super) fn input_gradient(dy: &[f32], weight: &[f32], s: &ConvShape, isa: Isa
                     out_size: [s.height, s.width],
                     out_step: s.stride,
                     out_at: at,
-                    epilogue: Epilogue::default(),
+                    epilogue,
                 }
                 .run(isa);
             }

@@ -207,7 +207,7 @@ pub fn conv_forward(
     }
 }
 
-/// The gradient of the input, from the gradient `dy` of the output.
+/// The gradient of the input, from the gradient `dy` of the output; plus `other`, the gradient that the input has from elsewhere.
 ///
 /// # Panics
 /// If a slice is not as long as the shape says.
@@ -216,15 +216,23 @@ pub fn conv_input_gradient(
     weight: &[f32],
     shape: &ConvShape,
     algorithm: Algorithm,
+    other: Option<&[f32]>,
 ) -> Vec<f32> {
     shape.check();
     check_output("output gradient", dy, shape);
     check_weight(weight, shape);
+    if let Some(other) = other {
+        check_input(other, shape);
+    }
+    let epilogue = Epilogue {
+        residual: other,
+        ..Epilogue::default()
+    };
     let isa = Isa::current();
     match algorithm.resolve(shape) {
-        Algorithm::Winograd2 => winograd::input_gradient::<4>(dy, weight, shape, isa),
-        Algorithm::Winograd4 => winograd::input_gradient::<6>(dy, weight, shape, isa),
-        _ => direct::input_gradient(dy, weight, shape, isa),
+        Algorithm::Winograd2 => winograd::input_gradient::<4>(dy, weight, shape, epilogue, isa),
+        Algorithm::Winograd4 => winograd::input_gradient::<6>(dy, weight, shape, epilogue, isa),
+        _ => direct::input_gradient(dy, weight, shape, epilogue, isa),
     }
 }
 

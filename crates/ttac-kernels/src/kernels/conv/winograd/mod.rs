@@ -548,6 +548,7 @@ pub(super) fn input_gradient<const A: usize>(
     dy: &[f32],
     weight: &[f32],
     s: &ConvShape,
+    epilogue: Epilogue,
     isa: Isa,
 ) -> Vec<f32> {
     let (inputs, outputs) = (s.out_channels, s.in_channels);
@@ -571,7 +572,7 @@ pub(super) fn input_gradient<const A: usize>(
                 weights,
                 out,
                 out_size: [s.height, s.width],
-                epilogue: Epilogue::default(),
+                epilogue,
             }
             .run::<A>(isa);
         })
