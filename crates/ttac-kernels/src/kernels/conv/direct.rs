@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A block of output pixels gathers its patches into planes `[tap][channel block][pixel][LANES]`, zeros where the kernel hangs over the
-//! edge. It stays in the second-level cache while every panel of packed weights passes by.
+//! edge. It stays in the second-level cache while every panel of packed weights passes by. Where a pixel sees only itself (1x1 kernels of
+//! stride 1) there is nothing to gather.
 
 use super::gemm::{Finish, Product, Rows, Step};
 use super::patches::{Geometry, gather, plane_stride};
@@ -186,28 +187,42 @@ impl Kernel for Task<'_> {
         }
         let planes = g.planes(S::LANES);
         let chunk = (BLOCK_REDUCTION / S::LANES).min(planes).max(1);
-        let mut patches = Scratch::new(chunk * plane_stride(BLOCK_PIXELS, S::LANES));
+        let in_place = g.is_identity();
+        let room = if in_place { 0 } else { chunk };
+        let mut patches = Scratch::new(room * plane_stride(BLOCK_PIXELS, S::LANES));
         let mut steps = Vec::with_capacity(chunk);
         let mut first = 0;
         let mut reduced = 0;
         loop {
             let chunk = first..(first + chunk).min(planes);
-            // SAFETY: the scratch buffer has room for `chunk` planes of a full block.
-            unsafe {
-                gather::<S>(
-                    g,
-                    c.source,
-                    self.pixels.clone(),
-                    chunk.clone(),
-                    patches.as_mut_ptr(),
-                    BLOCK_PIXELS,
-                );
-            };
             steps.clear();
-            steps.extend(chunk.clone().map(|plane| Step {
-                offset: (plane - chunk.start) * plane_stride(BLOCK_PIXELS, S::LANES),
-                count: g.plane_values(plane, S::LANES),
-            }));
+            let (a, a_row) = if in_place {
+                // Nothing to gather: the rows are the source's pixels.
+                let count = chunk.clone().map(|plane| g.plane_values(plane, S::LANES));
+                steps.push(Step {
+                    offset: chunk.start * S::LANES,
+                    count: count.sum(),
+                });
+                let pixel = self.pixels.start * g.channels;
+                (c.source.as_ptr().wrapping_add(pixel), Some(g.channels))
+            } else {
+                // SAFETY: the scratch buffer has room for `chunk` planes of a full block.
+                unsafe {
+                    gather::<S>(
+                        g,
+                        c.source,
+                        self.pixels.clone(),
+                        chunk.clone(),
+                        patches.as_mut_ptr(),
+                        BLOCK_PIXELS,
+                    );
+                };
+                steps.extend(chunk.clone().map(|plane| Step {
+                    offset: (plane - chunk.start) * plane_stride(BLOCK_PIXELS, S::LANES),
+                    count: g.plane_values(plane, S::LANES),
+                }));
+                (patches.as_ptr(), None)
+            };
             let last = chunk.end == planes;
             for panel in self.panels.clone() {
                 let channel = panel * panels.width;
@@ -226,7 +241,8 @@ impl Kernel for Task<'_> {
                 };
                 let product = Product {
                     rows: count,
-                    a: patches.as_ptr(),
+                    a,
+                    a_row,
                     steps: &steps,
                     weights: c.weights.panel(panel, reduced),
                     vectors: panels.vectors(panel),
@@ -237,7 +253,7 @@ impl Kernel for Task<'_> {
                     accumulate: first > 0,
                     finish,
                 };
-                // SAFETY: the planes hold `count` rows, the panel holds the steps' channels, and every (pixel, channel) of the output
+                // SAFETY: the planes (or the source) hold `count` rows, the panel holds the steps' channels, and every (pixel, channel) of the output
                 // belongs to exactly one task.
                 unsafe { (&product).run::<S>() };
             }

@@ -6,7 +6,7 @@
 
 use crate::kernels::simd::{Kernel, Simd};
 
-/// One piece of a reduction: `count` channels, whose values for row `r` begin at `offset + r * LANES`.
+/// One piece of a reduction: `count` channels, whose values for row `r` begin at `offset + r * LANES` (or at the product's own distance).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) offset: usize,
@@ -26,6 +26,8 @@ pub(super) enum Rows<'a> {
 pub(super) struct Product<'a> {
     pub(super) rows: usize,
     pub(super) a: *const f32,
+    /// Floats between rows of `a`, if they are not in planes.
+    pub(super) a_row: Option<usize>,
     pub(super) steps: &'a [Step],
     /// `[channels of all steps][vectors * LANES]`.
     pub(super) weights: *const f32,
@@ -78,7 +80,12 @@ impl Kernel for &Product<'_> {
                     match self.vectors {
                         $($vectors => {
                             // SAFETY: rows `row .. row + count * size` exist; the rest is the caller's promise.
-                            unsafe { S::enter(Tiles::<$size, $vectors> { product: self, row, count }) };
+                            unsafe {
+                                match self.a_row {
+                                    None => S::enter(Tiles::<$size, $vectors, true> { product: self, row, count }),
+                                    Some(_) => S::enter(Tiles::<$size, $vectors, false> { product: self, row, count }),
+                                }
+                            };
                         })*
                         vectors => unreachable!("a panel of {vectors} vectors"),
                     }
@@ -91,28 +98,35 @@ impl Kernel for &Product<'_> {
     }
 }
 
-/// `count` register tiles of `R` rows and `N` vectors, from `row` on.
-struct Tiles<'a, const R: usize, const N: usize> {
+/// `count` register tiles of `R` rows and `N` vectors, from `row` on. `PLANES`: whether the rows of `a` are in planes.
+struct Tiles<'a, const R: usize, const N: usize, const PLANES: bool> {
     product: &'a Product<'a>,
     row: usize,
     count: usize,
 }
 
-impl<const R: usize, const N: usize> Kernel for Tiles<'_, R, N> {
+impl<const R: usize, const N: usize, const PLANES: bool> Kernel for Tiles<'_, R, N, PLANES> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         for tile in 0..self.count {
             // SAFETY: the caller vouches for `count` tiles.
-            unsafe { register_tile::<S, R, N>(self.product, self.row + tile * R) };
+            unsafe { register_tile::<S, R, N, PLANES>(self.product, self.row + tile * R) };
         }
     }
 }
 
 /// `R` rows by `N` vectors, held in registers over the whole reduction: `N` loads of weights and `R` broadcasts feed `R * N` FMAs.
 #[inline(always)]
-unsafe fn register_tile<S: Simd, const R: usize, const N: usize>(p: &Product, row: usize) {
+unsafe fn register_tile<S: Simd, const R: usize, const N: usize, const PLANES: bool>(
+    p: &Product,
+    row: usize,
+) {
+    let a_row = match p.a_row {
+        Some(a_row) if !PLANES => a_row,
+        _ => S::LANES,
+    };
     // SAFETY: the caller vouches for the pointers in `p` and for rows `row .. row + R`.
     unsafe {
         if let Rows::At(_) = p.out_rows {
@@ -126,14 +140,14 @@ unsafe fn register_tile<S: Simd, const R: usize, const N: usize>(p: &Product, ro
         let mut sums = [[S::splat(0.); N]; R];
         let mut weights = p.weights;
         for step in p.steps {
-            let mut a = p.a.add(step.offset + row * S::LANES);
+            let mut a = p.a.add(step.offset + row * a_row);
             for _ in 0..step.count {
                 let mut w = [S::splat(0.); N];
                 for n in 0..N {
                     w[n] = S::load(weights.add(n * S::LANES));
                 }
                 for r in 0..R {
-                    let x = S::splat(*a.add(r * S::LANES));
+                    let x = S::splat(*a.add(r * a_row));
                     for n in 0..N {
                         sums[r][n] = S::fma(x, w[n], sums[r][n]);
                     }

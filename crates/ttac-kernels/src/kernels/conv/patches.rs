@@ -65,6 +65,11 @@ impl Geometry {
         }
     }
 
+    /// Whether every pixel sees itself and nothing else: its values lie together already.
+    pub(super) fn is_identity(&self) -> bool {
+        self.step == 1 && self.span == 1 && self.taps == [(0, 0)] && self.source == self.grid
+    }
+
     pub(super) fn pixels(&self) -> usize {
         self.batch * self.grid[0] * self.grid[1]
     }

@@ -337,6 +337,7 @@ unsafe fn multiply<S: Simd>(
     let product = Product {
         rows: block.count,
         a: block.v.at(position * block.inputs.position()),
+        a_row: None,
         steps,
         weights: c.weights.panel(position, panel),
         vectors: panels.vectors(panel),
