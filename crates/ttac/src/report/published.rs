@@ -20,6 +20,8 @@ struct Published {
     backbone: String,
     data: Vec<String>,
     severity: u8,
+    /// Images of each corruption.
+    samples: usize,
     rows: Vec<PublishedRow>,
 }
 
@@ -46,7 +48,7 @@ struct PublishedRow {
 
 impl Table {
     /// Adds the rows that the TTAC paper printed for the same data, methods and protocol letters. What
-    /// else differs (the backbone, the queue) is said in the row's protocol. Cells are those the table
+    /// else differs (backbone, queue, images) is said in the row's protocol. Cells are those the table
     /// was made of.
     ///
     /// # Panics
@@ -129,6 +131,10 @@ impl PublishedRow {
         let _ = write!(text, "; {}", published.backbone);
         if card.architecture != published.architecture {
             let _ = write!(text, ", another backbone than our {}", card.architecture);
+        }
+        let (samples, found) = (published.samples, ours.record.samples);
+        if samples != found {
+            let _ = write!(text, "; {samples} images, unlike our {found}");
         }
         text
     }

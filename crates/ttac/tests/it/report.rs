@@ -251,11 +251,9 @@ fn published_rows_are_marked_and_never_win() {
     assert_eq!(published[1].cells[1].unwrap().mean, 10.01);
     assert_eq!(published[2].cells[1].unwrap().mean, 11.91);
     assert_eq!(published[2].cells[0], None);
-    assert!(
-        published[1]
-            .protocol
-            .contains("ResNet-50, another backbone than our resnet20-cifar")
-    );
+    assert!(published[1].protocol.contains(
+        "ResNet-50, another backbone than our resnet20-cifar; 10000 images, unlike our 40"
+    ));
     assert!(
         published[1]
             .protocol
