@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use crate::Corruption;
+use crate::points::{MeshProblem, PointCorruption};
 use crate::size::{MAX_SIDE, MIN_SIDE};
 
 /// What can go wrong. Every message says what was expected and what was found; [`Error::hint`] says what to try.
@@ -57,6 +58,91 @@ pub enum Error {
         #[source]
         source: image::ImageError,
     },
+
+    /// A corruption of clouds was asked for by a name that does not exist.
+    #[error("unknown corruption of point clouds `{name}`")]
+    UnknownPointCorruption {
+        /// The name as given.
+        name: String,
+        /// The corruption spelt most alike, if any is near.
+        nearest: Option<PointCorruption>,
+    },
+
+    /// The buffer does not hold a whole number of clouds.
+    #[error(
+        "buffer does not hold whole clouds: expected a multiple of {} numbers ({points} points x 3), found {found}",
+        points * 3
+    )]
+    CloudLength {
+        /// Numbers found.
+        found: usize,
+        /// Points of a cloud.
+        points: usize,
+    },
+
+    /// A cloud has fewer points than a corruption takes.
+    #[error(
+        "clouds are too small for `{corruption}`: expected at least {needed} points, found {found}"
+    )]
+    TooFewPoints {
+        /// The corruption.
+        corruption: PointCorruption,
+        /// The fewest points it works with.
+        needed: usize,
+        /// Points of a cloud.
+        found: usize,
+    },
+
+    /// A coordinate is infinite or not a number.
+    #[error("point {point} of cloud {cloud} is not finite")]
+    PointNotFinite {
+        /// Position of the cloud in its set.
+        cloud: u64,
+        /// Position of the point in the cloud.
+        point: usize,
+    },
+
+    /// A cloud has no extent.
+    #[error("all points of cloud {cloud} are equal")]
+    PointsAllEqual {
+        /// Position of the cloud in its set.
+        cloud: u64,
+    },
+
+    /// Occlusion or LiDAR of points.
+    #[error("`{corruption}` needs meshes: what hides behind a surface cannot be told from points")]
+    NeedsMeshes {
+        /// The corruption.
+        corruption: PointCorruption,
+    },
+
+    /// A corruption of points on meshes.
+    #[error("`{corruption}` is made from points, not from meshes")]
+    NeedsPoints {
+        /// The corruption.
+        corruption: PointCorruption,
+    },
+
+    /// Meshes of which nothing can be seen.
+    #[error("{} of {total} meshes cannot be rendered: {}", problems.len(), listed(problems))]
+    Meshes {
+        /// How many meshes were looked at.
+        total: usize,
+        /// Position in the set and problem of each that failed.
+        problems: Vec<(u64, MeshProblem)>,
+    },
+}
+
+/// The first few problems in words.
+fn listed(problems: &[(u64, MeshProblem)]) -> String {
+    let first = problems.iter().take(5);
+    let mut words: Vec<String> = first
+        .map(|(mesh, problem)| format!("mesh {mesh} {problem}"))
+        .collect();
+    if problems.len() > words.len() {
+        words.push(format!("and {} more", problems.len() - words.len()));
+    }
+    words.join(", ")
 }
 
 impl Error {
@@ -86,6 +172,22 @@ impl Error {
                  without a directory a procedural texture is used and the result is called `frost-like`"
                     .to_owned(),
             ),
+            Self::UnknownPointCorruption { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
+            Self::UnknownPointCorruption { nearest: None, .. } => {
+                Some(format!("known corruptions of clouds are {}", PointCorruption::ALL.map(PointCorruption::name).join(", ")))
+            }
+            Self::CloudLength { .. } => {
+                Some("clouds are dense numbers in the order cloud, point, coordinate, all of one size".to_owned())
+            }
+            Self::TooFewPoints { .. } => Some("the public recipe starts from clouds of 2048 points".to_owned()),
+            Self::PointNotFinite { .. } | Self::PointsAllEqual { .. } => {
+                Some("leave the cloud out: there is no shape in it".to_owned())
+            }
+            Self::NeedsMeshes { .. } => {
+                Some("take a set that has meshes, such as `solids10`, or the files of ModelNet40-C".to_owned())
+            }
+            Self::NeedsPoints { .. } => Some("sample points on the surfaces first".to_owned()),
+            Self::Meshes { .. } => Some("leave these meshes out, or mend their files".to_owned()),
         }
     }
 }

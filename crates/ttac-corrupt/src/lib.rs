@@ -24,6 +24,7 @@ mod parameters;
 #[cfg(test)]
 mod parity;
 mod pixel;
+pub mod points;
 mod random;
 #[cfg(test)]
 mod replay;

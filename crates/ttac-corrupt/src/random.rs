@@ -37,9 +37,14 @@ pub(crate) struct Stream(ChaCha8Rng);
 
 impl Stream {
     pub(crate) fn new(seed: u64, corruption: Corruption, severity: Severity, image: u64) -> Self {
+        Self::keyed(seed, corruption as u8, severity, image)
+    }
+
+    /// The same for anything else: images have the kinds below 128.
+    pub(crate) fn keyed(seed: u64, kind: u8, severity: Severity, image: u64) -> Self {
         let mut key = *b"........--ttac-corrupt-stream-1.";
         key[..8].copy_from_slice(&seed.to_le_bytes());
-        key[8] = corruption as u8;
+        key[8] = kind;
         key[9] = severity.get();
         let mut generator = ChaCha8Rng::from_seed(key);
         generator.set_stream(image);

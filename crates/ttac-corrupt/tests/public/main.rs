@@ -6,3 +6,5 @@ mod determinism;
 mod errors;
 /// Against images made by the recipe itself.
 mod oracle;
+/// Clouds of points and meshes.
+mod points;
