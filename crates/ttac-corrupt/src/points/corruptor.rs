@@ -129,7 +129,7 @@ impl PointCorruptor {
                 narrow(&kernel.apply(cloud, self.points, &mut random))
             })
             .collect();
-        Ok(gather(corrupted))
+        Ok(gather(&corrupted))
     }
 
     /// Clouds of what occlusion or LiDAR leave of meshes, `points` points each for occlusion and three quarters of that
@@ -169,7 +169,7 @@ impl PointCorruptor {
             }
         }
         if problems.is_empty() {
-            Ok(gather(clouds))
+            Ok(gather(&clouds))
         } else {
             Err(Error::Meshes {
                 total: meshes.len(),
@@ -205,7 +205,7 @@ fn narrow(cloud: &[Point]) -> Vec<f32> {
         .collect()
 }
 
-fn gather(clouds: Vec<Vec<f32>>) -> Clouds {
+fn gather(clouds: &[Vec<f32>]) -> Clouds {
     let points = clouds.first().map_or(0, |cloud| cloud.len() / 3);
     assert!(
         clouds.iter().all(|cloud| cloud.len() == 3 * points),

@@ -10,7 +10,7 @@ const DEGREE: usize = SIDE - 1;
 /// Length of the box, [-1, 1].
 const BOX: f64 = 2.0;
 
-/// p + sum over (i, j, k) of B_i(u) B_j(v) B_k(w) d_ijk, with Bernstein polynomials B of degree 4 and (u, v, w) the
+/// `p + sum over (i, j, k) of B_i(u) B_j(v) B_k(w) d_ijk`, with Bernstein polynomials B of degree 4 and (u, v, w) the
 /// place in the box. A displacement d has coordinates U(-c, c) in parts of the box. Points outside the box stay.
 pub(super) fn free_form(mut cloud: Vec<Point>, c: f64, random: &mut impl Random) -> Vec<Point> {
     let mut displacements = [[0.0; 3]; SIDE * SIDE * SIDE];

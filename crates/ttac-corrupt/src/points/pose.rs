@@ -33,7 +33,7 @@ pub(super) fn norm(mut cloud: Vec<Point>) -> Vec<Point> {
 pub(super) fn rotation(cloud: Vec<Point>, c: f64, random: &mut impl Random) -> Vec<Point> {
     let mut angle = || (random.uniform(c - 2.5, c + 2.5) * sign(random)).to_radians();
     let turns = [about_x(angle()), about_y(angle()), about_z(angle())];
-    norm(turns.iter().fold(cloud, |cloud, turn| map(cloud, turn)))
+    norm(turns.iter().fold(cloud, map))
 }
 
 /// p [[1, 0, b], [d, 1, e], [f, 0, 1]], each of b, d, e, f from U(c - .05, c + .05), one way or the other.

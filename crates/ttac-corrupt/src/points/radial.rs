@@ -34,8 +34,8 @@ impl Basis {
     }
 }
 
-/// Interpolation from the control points, s(p) = sum of w_i phi(|p - q_i|) + c_0 + C p, where s(q_i) is where control
-/// point q_i moves and the weights are orthogonal to all affine maps.
+/// Interpolation from the control points, `s(p) = sum of w_i phi(|p - q_i|) + c_0 + C p`, where `s(q_i)` is where control
+/// point `q_i` moves and the weights are orthogonal to all affine maps.
 pub(super) struct Radial {
     basis: Basis,
     /// Inverse of the symmetric matrix [[Phi, P], [P', 0]], which is the same for all clouds.

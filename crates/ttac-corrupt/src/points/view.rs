@@ -212,7 +212,7 @@ fn rings(seen: Vec<Point>, scanner: &Point) -> Vec<Point> {
 /// Meshes of ModelNet40 stand on the xy plane, its clouds do not: p Rx(-pi/2) Ry(0) Rz(pi).
 fn upright(cloud: Vec<Point>) -> Vec<Point> {
     let turns = [about_x(-PI / 2.0), about_y(0.0), about_z(PI)];
-    turns.iter().fold(cloud, |cloud, turn| map(cloud, turn))
+    turns.iter().fold(cloud, map)
 }
 
 #[cfg(test)]
