@@ -49,6 +49,7 @@ def scale_and_offset(key, shape):
     if last == "weight" and len(shape) == 2:
         return math.sqrt(12 / shape[1]), 0.0
     known = {"weight": (0.5, 1.0), "bias": (0.5, 0.0), "running_mean": (0.2, 0.0), "running_var": (0.5, 1.0)}
+    known |= {"cls_token": (0.5, 0.0), "pos_embed": (0.5, 0.0)}
     return known[last]
 
 

@@ -35,6 +35,7 @@ TINY = {
     "wrn": (nets.WideResNet, {"depth": 10, "widen": 2, "width": 4, "classes": CLASSES}, 16),
     "resnet18": (nets.ResNet, PLAIN | {"block": "basic"}, 64),
     "resnet50": (nets.ResNet, PLAIN | {"block": "bottleneck"}, 64),
+    "vit": (nets.VisionTransformer, {"image_size": 16, "patch": 4, "width": 24, "depth": 2, "heads": 3, "mlp": 40, "classes": CLASSES}, 16),
 }
 
 
@@ -52,7 +53,7 @@ def gradients(net, x, labels):
 
 def is_norm(net, key):
     parent = net.get_submodule(key.rpartition(".")[0])
-    return isinstance(parent, (torch.nn.BatchNorm2d, torch.nn.GroupNorm))
+    return isinstance(parent, (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm))
 
 
 def run(kind, config, x, labels):
@@ -142,8 +143,8 @@ def tiny(name):
 
 def full(name):
     kind, config = nets.FULL[name]
-    large = kind is nets.ResNet
-    size, classes = (224, 1000) if large else (32, 10)
+    size = config.get("image_size", 224 if kind is nets.ResNet else 32)
+    classes = 1000 if size == 224 else 10
     config = config | {"classes": classes}
     x = formula.images(INPUT, (2, 3, size, size))
     with torch.no_grad():

@@ -3,6 +3,7 @@
 Every network has `features(x)` (pooled, one row per image) and `forward(x)` (class logits).
 """
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -272,6 +273,70 @@ class WideResNet(nn.Module):
         return self.fc(self.features(x))
 
 
+# ---- Vision transformers, timm's form --------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(y.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class Mlp(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x):
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, width, heads, mlp):
+        super().__init__()
+        self.norm1, self.attn = nn.LayerNorm(width, eps=1e-6), Attention(width, heads)
+        self.norm2, self.mlp = nn.LayerNorm(width, eps=1e-6), Mlp(width, mlp)
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class PatchEmbed(nn.Module):
+    def __init__(self, patch, width):
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, patch, patch)
+
+    def forward(self, x):
+        return self.proj(x).flatten(2).transpose(1, 2)
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, image_size, patch, width, depth, heads, mlp=None, classes=10):
+        super().__init__()
+        tokens = (image_size // patch) ** 2 + 1
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, tokens, width))
+        self.patch_embed = PatchEmbed(patch, width)
+        self.blocks = nn.Sequential(*[TransformerBlock(width, heads, mlp or 4 * width) for _ in range(depth)])
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, classes)
+
+    def features(self, x):
+        x = self.patch_embed(x)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1) + self.pos_embed
+        return self.norm(self.blocks(x)[:, 0])
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
 # ---- By name ---------------------------------------------------------------------------------------
 
 FULL = {f"resnet{d}-cifar": (ResNetCifar, {"depth": d}) for d in (20, 32, 44, 56, 110)}
@@ -284,3 +349,6 @@ FULL |= {
     "resnet18": (ResNet, {"block": "basic", "blocks": [2, 2, 2, 2]}),
     "resnet50": (ResNet, {"block": "bottleneck", "blocks": [3, 4, 6, 3]}),
 }
+VIT = {"tiny": {"width": 192, "heads": 3}, "small": {"width": 384, "heads": 6}, "base": {"width": 768, "heads": 12}}
+for size, names in (({"image_size": 32, "patch": 4}, ("tiny", "small")), ({"image_size": 224, "patch": 16}, ("tiny", "small", "base"))):
+    FULL |= {f"vit-{name}-{size['patch']}": (VisionTransformer, size | {"depth": 12} | VIT[name]) for name in names}

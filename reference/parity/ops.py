@@ -112,6 +112,40 @@ def layer_norm(f):
         f.put_backward(case, y, {"dx": x, "dweight": weight, "dbias": bias}, f.upstream(case, y))
 
 
+def linear(f):
+    for case in ("plain", "gelu", "residual", "gelu-residual"):
+        x = f.draw(f"{case}.x", (7, 12), 6.0)
+        weight, bias = f.draw_parameter(f"{case}.weight", (20, 12)), f.draw_parameter(f"{case}.bias", (20,))
+        leaves = {"dx": x, "dw": weight, "dbias": bias}
+        y = F.linear(F.gelu(x) if "gelu" in case else x, weight, bias)
+        if "residual" in case:
+            leaves["dresidual"] = f.draw(f"{case}.residual", (7, 20))
+            y = y + leaves["dresidual"]
+        f.put_backward(case, y, leaves, f.upstream(case, y))
+
+
+def attention(f):
+    """Rows of all tokens in, rows of the asking tokens out. The last case has several blocks of queries."""
+    for batch, tokens, heads, width, queries in ((2, 5, 2, 4, 5), (2, 17, 3, 8, 17), (3, 17, 2, 20, 1), (1, 130, 1, 16, 130)):
+        case = f"b{batch}_t{tokens}_h{heads}_d{width}_q{queries}"
+        f.cases[case] = {"batch": batch, "heads": heads, "queries": queries}
+        x = f.draw(f"{case}.x", (batch * tokens, 3 * heads * width))
+        q, k, v = x.view(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4)
+        y = torch.softmax(q[:, :, :queries] @ k.transpose(2, 3) / width**0.5, -1) @ v
+        y = y.transpose(1, 2).reshape(batch * queries, heads * width)
+        f.put_backward(case, y, {"dx": x}, f.upstream(case, y))
+
+
+def transformer_block(f):
+    """A whole block, and its first token alone."""
+    for case, queries in (("all", 17), ("first", 1)):
+        f.cases[case] = {"batch": 2, "queries": queries}
+        x = f.draw(f"{case}.x", (2 * 17, 24))
+        block = formula.fill(nets.TransformerBlock(24, 3, 40), prefix=f"{case}.").to(f.dtype)
+        y = block(x.view(2, 17, 24))[:, :queries].reshape(2 * queries, 24)
+        f.put_backward(case, y, {"dx": x}, f.upstream(case, y))
+
+
 def pool(f):
     kinds = {
         "global-average": nets.pool,
@@ -181,9 +215,12 @@ FIXTURES = {
     "op-batch-norm": batch_norm,
     "op-group-norm": group_norm,
     "op-layer-norm": layer_norm,
+    "op-linear": linear,
+    "op-attention": attention,
     "op-pool": pool,
     "op-cross-entropy": cross_entropy,
     "op-sgd": sgd,
     "op-adam": adam,
     "blocks": blocks,
+    "block-transformer": transformer_block,
 }

@@ -24,6 +24,7 @@ NETS = {
     "resnet26-wide": lambda: nets.ResNetCifar(depth=26, width=32, classes=10),
     "resnet50-cifar": lambda: nets.ContrastiveResNet(block="bottleneck", blocks=[3, 4, 6, 3], classes=10),
     "wrn-40-2": lambda: nets.WideResNet(depth=40, widen=2, classes=10),
+    "vit-tiny-4": lambda: nets.FULL["vit-tiny-4"][0](**nets.FULL["vit-tiny-4"][1]),
 }
 
 
@@ -86,7 +87,7 @@ def main():
     if work == "norm":
         for module in net.modules():
             for parameter in module.parameters(recurse=False):
-                parameter.requires_grad_(isinstance(module, torch.nn.BatchNorm2d))
+                parameter.requires_grad_(isinstance(module, (torch.nn.BatchNorm2d, torch.nn.LayerNorm)))
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.01, momentum=0.9)
 

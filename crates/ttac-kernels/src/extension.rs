@@ -1,6 +1,6 @@
 //! The [`kernels`](crate::kernels) as differentiable ops of Burn's CPU backend, Flex.
 //!
-//! All contact with Burn's backend interface is in this file and in `buffer`. An op has three parts:
+//! All contact with Burn's backend interface is in this file, in `tokens::extension` and in `buffer`. An op has three parts:
 //! its method in [`FastOps`], which `#[backend_extension]` routes by the tensors it is given; its
 //! implementation for [`Flex`], a call of a kernel; and its implementation for `Autodiff<Flex, _>`, which
 //! registers a [`Backward`] step. A step saves only what the gradients that are wanted need.
@@ -49,7 +49,7 @@ pub enum Statistics<B: Backend> {
 }
 
 impl<B: Backend> Optional<B> {
-    fn into_option(self) -> Option<FloatTensor<B>> {
+    pub(crate) fn into_option(self) -> Option<FloatTensor<B>> {
         match self {
             Self::None => None,
             Self::Some(tensor) => Some(tensor),

@@ -1,6 +1,6 @@
-//! Training ops for convolutional networks on a CPU, behind Burn's tensors.
+//! Training ops for convolutional networks and transformers on a CPU, behind Burn's tensors.
 //!
-//! A network calls the functions of this crate ([`conv2d`], [`batch_norm`], the pools) on
+//! A network calls the functions of this crate ([`conv2d`], [`batch_norm`], the pools; [`linear`], [`layer_norm`], [`attention`]) on
 //! ordinary [`burn::tensor::Tensor`]s whose activations are NHWC, and never learns which
 //! implementation ran: on Burn's CPU backend our [`kernels`], elsewhere [`composed`], which has each
 //! op as a composition of Burn's own ops and is the oracle for everything faster.
@@ -16,6 +16,8 @@ mod extension;
 pub mod kernels;
 #[cfg(feature = "burn")]
 mod ops;
+#[cfg(feature = "burn")]
+pub mod tokens;
 
 #[cfg(feature = "burn")]
 pub use ops::{
@@ -23,3 +25,5 @@ pub use ops::{
     average_pool, batch_norm, conv_norm_inference, conv2d, conv2d_add, force, global_average_pool,
     group_norm, loss_with_gradient, max_pool, sgd_step, shortcut_a,
 };
+#[cfg(feature = "burn")]
+pub use tokens::{AttentionOptions, Before, attention, layer_norm, linear};

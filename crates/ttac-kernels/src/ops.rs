@@ -36,7 +36,7 @@ pub fn force(implementation: Implementation) {
 }
 
 /// The algorithm for convolutions if our kernels are to compute with these tensors.
-fn fast<const D: usize>(x: &Tensor<D>) -> Option<Algorithm> {
+pub(crate) fn fast<const D: usize>(x: &Tensor<D>) -> Option<Algorithm> {
     use burn::backend::DispatchDevice;
     let device = x.device().without_autodiff();
     let on_cpu = matches!(device.as_dispatch(), DispatchDevice::Flex(_));

@@ -163,7 +163,7 @@ fn config(args: &Train) -> TrainConfig {
 fn open(args: &Train, from: Option<&Checkpoint>) -> anyhow::Result<Box<dyn Dataset>> {
     let size = match (from, &args.arch) {
         (Some(source), _) => source.header.input.height,
-        (None, Some(name)) => Architecture::by_name(name, 1)?.image_size(),
+        (None, Some(name)) => architecture(name, 1, &args.set)?.image_size(),
         (None, None) => unreachable!("clap asks for one of them"),
     };
     let root = args.root.clone();

@@ -9,6 +9,7 @@
 //! | [`optimiser`] | steps of optimisers |
 //! | [`pool`] | average and max pooling, the parameter-free shortcut |
 //! | [`recycle`] | a free list of large buffers |
+//! | [`tokens`] | the ops of transformers: linear layers, layer norm, attention |
 //! | [`simd`] | vectors of `f32` for each instruction set |
 //!
 //! Three rules hold in all of them.
@@ -30,6 +31,7 @@ pub mod optimiser;
 pub mod pool;
 pub mod recycle;
 pub mod simd;
+pub mod tokens;
 
 pub use conv::{
     Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient, conv_weight_gradient,
@@ -50,6 +52,11 @@ pub use pool::{
     shortcut_a_forward,
 };
 pub use simd::Isa;
+pub use tokens::{
+    AttentionShape, LayerNormBackward, LayerNormGradients, LinearShape, attention_backward,
+    attention_forward, column_sums, gelu_backward, gelu_forward, layer_norm_backward,
+    layer_norm_forward, linear_forward, linear_input_gradient, linear_weight_gradient,
+};
 
 /// A pointer into an output that several tasks fill, each its own part.
 #[derive(Clone, Copy)]

@@ -9,6 +9,7 @@ use super::resnet::{BlockKind, ResNet, ResNetConfig};
 use super::resnet_cifar::{ResNetCifar, ResNetCifarConfig};
 use super::resnet_simclr::{ResNetSimclr, ResNetSimclrConfig};
 use super::resnet26::{NormKind, ResNet26, ResNet26Config, RotationHead};
+use super::vit::{VisionTransformer, VitConfig};
 use super::wide_resnet::{WideResNet, WideResNetConfig};
 use super::{Backbone, NormMode};
 use crate::error::{Error, Result, nearest};
@@ -27,14 +28,20 @@ pub enum Architecture {
     WideResnet(WideResNetConfig),
     /// ResNet for 224x224 images, torchvision's form.
     Resnet(ResNetConfig),
+    /// Vision transformer, timm's form.
+    Vit(VitConfig),
 }
 
 const RESNET18: (BlockKind, [usize; 4]) = (BlockKind::Basic, [2, 2, 2, 2]);
 const RESNET50: (BlockKind, [usize; 4]) = (BlockKind::Bottleneck, [3, 4, 6, 3]);
+/// Width, blocks and heads.
+const VIT_TINY: [usize; 3] = [192, 12, 3];
+const VIT_SMALL: [usize; 3] = [384, 12, 6];
+const VIT_BASE: [usize; 3] = [768, 12, 12];
 
 impl Architecture {
     /// The names [`by_name`](Self::by_name) knows, each with a line of explanation.
-    pub const NAMES: [(&'static str, &'static str); 12] = [
+    pub const NAMES: [(&'static str, &'static str); 17] = [
         ("resnet20-cifar", "He et al. for 32x32, 0.27 M parameters"),
         ("resnet32-cifar", "He et al. for 32x32, 0.46 M parameters"),
         ("resnet44-cifar", "He et al. for 32x32, 0.66 M parameters"),
@@ -53,6 +60,11 @@ impl Architecture {
         ("wrn-40-2", "wide ResNet for 32x32, 2.2 M parameters"),
         ("resnet18", "torchvision's, 224x224"),
         ("resnet50", "torchvision's, 224x224"),
+        ("vit-tiny-4", "transformer for 32x32, 5.4 M parameters"),
+        ("vit-small-4", "transformer for 32x32, 21 M parameters"),
+        ("vit-tiny-16", "timm's, 224x224, 5.7 M parameters"),
+        ("vit-small-16", "timm's, 224x224, 22 M parameters"),
+        ("vit-base-16", "timm's, 224x224, 86 M parameters"),
     ];
 
     /// The architecture a name stands for, with a number of classes.
@@ -90,6 +102,17 @@ impl Architecture {
                 num_classes,
             })
         };
+        let vit = |[width, depth, heads]: [usize; 3], image_size, patch| {
+            Self::Vit(VitConfig {
+                image_size,
+                patch,
+                width,
+                depth,
+                heads,
+                mlp: 4 * width,
+                num_classes,
+            })
+        };
         Ok(match name {
             "resnet20-cifar" => resnet_cifar(20),
             "resnet32-cifar" => resnet_cifar(32),
@@ -109,6 +132,11 @@ impl Architecture {
             "wrn-40-2" => wide_resnet(40, 2),
             "resnet18" => resnet(RESNET18),
             "resnet50" => resnet(RESNET50),
+            "vit-tiny-4" => vit(VIT_TINY, 32, 4),
+            "vit-small-4" => vit(VIT_SMALL, 32, 4),
+            "vit-tiny-16" => vit(VIT_TINY, 224, 16),
+            "vit-small-16" => vit(VIT_SMALL, 224, 16),
+            "vit-base-16" => vit(VIT_BASE, 224, 16),
             unknown => {
                 return Err(Error::UnknownArchitecture {
                     found: unknown.to_owned(),
@@ -149,6 +177,7 @@ impl Architecture {
             Self::Resnet26(c) => c.num_classes,
             Self::WideResnet(c) => c.num_classes,
             Self::Resnet(c) => c.num_classes,
+            Self::Vit(c) => c.num_classes,
         }
     }
 
@@ -156,7 +185,17 @@ impl Architecture {
     pub fn image_size(&self) -> usize {
         match self {
             Self::Resnet(_) => 224,
+            Self::Vit(c) => c.image_size,
             _ => 32,
+        }
+    }
+
+    /// That side, where images of another size do not fit: a transformer learns its positions, a
+    /// convolution takes any.
+    pub fn fixed_image_size(&self) -> Option<usize> {
+        match self {
+            Self::Vit(c) => Some(c.image_size),
+            _ => None,
         }
     }
 
@@ -177,6 +216,7 @@ impl Architecture {
             Self::ResnetCifar(c) => c.problems(),
             Self::Resnet26(c) => c.problems(),
             Self::WideResnet(c) => c.problems(),
+            Self::Vit(c) => c.problems(),
             Self::ResnetSimclr(_) | Self::Resnet(_) => Vec::new(),
         };
         // Guards against a header that would make us allocate the moon.
@@ -208,6 +248,7 @@ impl Architecture {
             Self::Resnet26(c) => Network::ResNet26(c.init(device)),
             Self::WideResnet(c) => Network::WideResNet(c.init(device)),
             Self::Resnet(c) => Network::ResNet(c.init(device)),
+            Self::Vit(c) => Network::VisionTransformer(c.init(device)),
         }))
     }
 
@@ -230,6 +271,8 @@ pub enum Network {
     WideResNet(WideResNet),
     /// See [`super::resnet`].
     ResNet(ResNet),
+    /// See [`super::vit`].
+    VisionTransformer(VisionTransformer),
 }
 
 /// Calls a method of the network inside.
@@ -241,6 +284,7 @@ macro_rules! inner {
             Self::ResNet26($network) => $call,
             Self::WideResNet($network) => $call,
             Self::ResNet($network) => $call,
+            Self::VisionTransformer($network) => $call,
         }
     };
 }

@@ -27,8 +27,8 @@ pub(super) fn identify<B: Backbone>(backbone: B) -> B {
 }
 
 /// Fresh weights: convolutions normal with variance `2 / (k * k * out_channels)` (Kaiming, fan-out),
-/// linear layers and their biases uniform within `1 / sqrt(inputs)` (biases are left at zero), norms
-/// one and zero. Each tensor has its own random stream, keyed by seed and path, so that a change of
+/// linear layers and their biases uniform within `1 / sqrt(inputs)` (biases are left at zero), tokens
+/// and positions of transformers normal with deviation 0.02, norms one and zero. Each tensor has its own random stream, keyed by seed and path, so that a change of
 /// one layer does not move the others.
 pub(super) fn randomise<B: Backbone>(backbone: B, seed: u64) -> B {
     map_tensors(backbone, |path, kind, shape| {
@@ -43,6 +43,10 @@ pub(super) fn randomise<B: Backbone>(backbone: B, seed: u64) -> B {
                 let deviation = (2.0 / (kernel * kernel * out_channels) as f32).sqrt();
                 let normal = StandardNormal.sample_iter(&mut rng);
                 normal.take(count).map(|z: f32| z * deviation).collect()
+            }
+            [1, _, _] => {
+                let normal = StandardNormal.sample_iter(&mut rng);
+                normal.take(count).map(|z: f32| z * 0.02).collect()
             }
             [_, inputs] => {
                 let bound = 1.0 / (inputs as f32).sqrt();

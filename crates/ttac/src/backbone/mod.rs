@@ -14,6 +14,7 @@ pub mod resnet;
 pub mod resnet26;
 pub mod resnet_cifar;
 pub mod resnet_simclr;
+pub mod vit;
 pub mod wide_resnet;
 
 use burn::module::{Module, ParamGroup};
@@ -73,8 +74,16 @@ pub trait Backbone: Module {
     /// Number of classes.
     fn num_classes(&self) -> usize;
 
-    /// Key prefix of the classifier, `fc` or `linear`.
+    /// Key prefix of the classifier, `fc`, `linear` or `head`.
     fn classifier_key(&self) -> &'static str;
+
+    /// Whether any layer is a batch norm. Without one, methods that take the target's batch
+    /// statistics predict what the source does.
+    fn has_batch_norm(&self) -> bool {
+        parameters(self)
+            .iter()
+            .any(|parameter| parameter.kind == ParameterKind::Buffer)
+    }
 
     /// The published checkpoint's name of a module path. Nearly always the path itself.
     fn published_key(&self, path: &str) -> String {

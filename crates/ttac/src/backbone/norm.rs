@@ -7,7 +7,7 @@ use burn::module::{
     ParamId,
 };
 use burn::tensor::{Device, Tensor};
-use ttac_kernels::{BatchNormOptions, GroupNormOptions, batch_norm, group_norm};
+use ttac_kernels::{BatchNormOptions, GroupNormOptions, batch_norm, group_norm, layer_norm};
 
 use super::NormMode;
 
@@ -253,15 +253,12 @@ impl LayerNorm {
 
     /// `[.., width]` to the same shape.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        standardise(x, self.epsilon) * self.weight.val().unsqueeze() + self.bias.val().unsqueeze()
+        let shape = x.dims();
+        let width = self.weight.lazy_shape()[0];
+        let rows: Tensor<2> = x.reshape([shape.iter().product::<usize>() / width, width]);
+        let (weight, bias) = (self.weight.val(), self.bias.val());
+        layer_norm(rows, weight, bias, self.epsilon as f32).reshape(shape)
     }
-}
-
-/// Zero mean and unit (biased) variance along the last axis.
-fn standardise<const D: usize>(x: Tensor<D>, epsilon: f64) -> Tensor<D> {
-    let centred = x.clone() - x.mean_dim(D - 1);
-    let variance = centred.clone().square().mean_dim(D - 1);
-    centred / (variance + epsilon).sqrt()
 }
 
 /// Either normalisation, where an architecture leaves the choice open.

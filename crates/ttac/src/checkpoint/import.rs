@@ -27,7 +27,7 @@ pub fn import(
     let network = architecture.init(0, device)?;
     let expected = parameters(&network);
     let found = read_foreign(path)?;
-    let (report, fitting) = LoadReport::sort(&expected, strip_prefix(&expected, found));
+    let (report, fitting) = LoadReport::sort(&network, strip_prefix(&expected, found));
     let usable = report.is_complete()
         || (allow_partial && report.not_finite.is_empty() && report.loaded > 0);
     if !usable {

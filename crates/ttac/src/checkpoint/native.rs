@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::LoadReport;
-use crate::backbone::{Architecture, Network, load_tensors, parameters, tensors};
+use crate::backbone::{Architecture, Network, load_tensors, tensors};
 use crate::{Error, Result, write_atomically};
 
 /// Version of the header. A file with a higher one is refused.
@@ -103,6 +103,14 @@ impl Header {
             problems.push(format!("{named} class names for {outputs} classes"));
         }
         problems.extend(self.input.problems());
+        let (height, width) = (self.input.height, self.input.width);
+        if let Some(size) = self.architecture.fixed_image_size()
+            && (height, width) != (size, size)
+        {
+            problems.push(format!(
+                "images of {height} x {width} pixels for a network of {size} x {size} alone"
+            ));
+        }
         problems
     }
 }
@@ -156,7 +164,7 @@ impl Checkpoint {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let (header, found) = parse(path, &bytes)?;
         let blank = header.architecture.blank(device)?;
-        let (report, fitting) = LoadReport::sort(&parameters(&blank), found);
+        let (report, fitting) = LoadReport::sort(&blank, found);
         if !report.is_complete() {
             return Err(Error::Weights {
                 path: path.to_owned(),
@@ -187,7 +195,7 @@ impl Checkpoint {
             });
         }
         let values = tensors(&self.network);
-        let (report, _) = LoadReport::sort(&parameters(&self.network), values.clone());
+        let (report, _) = LoadReport::sort(&self.network, values.clone());
         if !report.is_complete() {
             return Err(Error::Weights {
                 path: path.to_owned(),

@@ -41,7 +41,7 @@ pub struct BnConfig {
 /// # When to use
 /// Cheap, and the largest part of what adaptation wins under noise and blur. It hurts where the shift
 /// is mild, where batches are small, and where classes do not come mixed. A network without batch norm
-/// is not changed by it.
+/// has no such statistics: the method says so, and predicts what [`super::Test`] does.
 ///
 /// # State it keeps
 /// The running statistics, with [`Statistics::Running`].
@@ -52,6 +52,9 @@ pub struct BnConfig {
 pub struct Bn<B: Backbone> {
     config: BnConfig,
     learner: Learner<B>,
+    has_batch_norm: bool,
+    /// Whether it has been said that there is no batch norm; once is enough.
+    said: bool,
 }
 
 impl<B: Backbone> Bn<B> {
@@ -64,7 +67,12 @@ impl<B: Backbone> Bn<B> {
             0.0,
             config.norm,
         );
-        Self { config, learner }
+        Self {
+            config,
+            has_batch_norm: learner.network().has_batch_norm(),
+            learner,
+            said: false,
+        }
     }
 
     fn norm_mode(&self) -> NormMode {
@@ -81,13 +89,16 @@ impl<B: Backbone + 'static> Method for Bn<B> {
     }
 
     fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
-        if self.config.statistics == Statistics::Running {
-            let mode = self.learner.updating();
-            // The pass is made for the running statistics that it moves.
-            let images = Tensor::from_inner(minibatch.images.clone());
-            let _ = self.learner.network().features(images, mode);
+        let mut learned = Learned::nothing();
+        if !self.has_batch_norm && !self.said {
+            self.said = true;
+            let note = "the network has no batch norm: `bn` predicts what `test` does";
+            learned.notes.push(note.to_owned());
         }
-        Ok(Learned::nothing())
+        if self.has_batch_norm && self.config.statistics == Statistics::Running {
+            self.learner.observe(minibatch.images.clone());
+        }
+        Ok(learned)
     }
 
     fn predict(&self, images: Tensor<4>) -> Tensor<2> {

@@ -124,6 +124,15 @@ impl<B: Backbone> Learner<B> {
         }
     }
 
+    /// A forward pass for the sake of the running norm statistics that it moves, which counts as one
+    /// update. It leaves no graph behind: nobody would ever walk it back and free it.
+    pub fn observe(&mut self, images: Tensor<4>) {
+        let mode = self.updating();
+        let network = self.frozen();
+        let _ = network.features(images, mode);
+        self.network = Some(network.trainable(self.which));
+    }
+
     /// One step down the gradient of a loss.
     pub fn step(&mut self, loss: &Tensor<1>) {
         let network = self.network.take().expect("the network is put back");

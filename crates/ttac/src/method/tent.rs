@@ -36,7 +36,8 @@ impl Default for TentConfig {
 ///
 /// # What it does
 /// One step per batch down the mean entropy of the predictions, over scale and shift of the
-/// normalisation layers; batch norm uses the statistics of the batch, always.
+/// normalisation layers; batch norm uses the statistics of the batch, always. Layer norms and group
+/// norms have no such statistics: of them only scale and shift move.
 ///
 /// # When to use
 /// Cheap and source-free. Over many steps, or with small batches, it may collapse to few classes.

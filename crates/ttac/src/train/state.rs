@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
 use crate::archive::{self, Array, Arrays, Kind};
-use crate::backbone::{Architecture, Network, load_tensors, parameters, tensors};
+use crate::backbone::{Architecture, Network, load_tensors, tensors};
 use crate::checkpoint::{InputContract, LoadReport};
 use crate::optim::Optimiser;
 use crate::{Error, Result};
@@ -112,7 +112,7 @@ impl State {
         }
         optimiser.restore(&arrays.u8(OPTIMISER)?)?;
         let network = network(&state)?;
-        let (report, fitting) = LoadReport::sort(&parameters(&network), arrays.tensors(NETWORK));
+        let (report, fitting) = LoadReport::sort(&network, arrays.tensors(NETWORK));
         if !report.is_complete() {
             return Err(Error::Weights {
                 path: path.to_owned(),

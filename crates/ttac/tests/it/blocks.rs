@@ -1,10 +1,11 @@
-//! Residual blocks: output and input gradient with running and with batch statistics.
+//! Residual blocks: output and input gradient with running and with batch statistics; transformer
+//! blocks.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use ttac::backbone::resnet::{self, BlockKind};
 use ttac::backbone::resnet26::{self, NormKind};
-use ttac::backbone::{NormMode, resnet_cifar, wide_resnet};
+use ttac::backbone::{NormMode, resnet_cifar, vit, wide_resnet};
 
 use crate::fixture::{Fixture, filled};
 
@@ -74,4 +75,24 @@ fn blocks_agree_with_pytorch() {
     // float32 is at 3.5e-7.
     f.expect("y", 5e-6);
     f.expect("dx", 5e-6);
+}
+
+#[test]
+fn a_transformer_block_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("block-transformer");
+    let device = Device::flex().autodiff();
+    for case in ["all", "first"] {
+        let block = vit::Block::new(24, 3, 40, &device);
+        let block = filled(block, |path| format!("{case}.{path}"));
+        let number = |field: &str| fixture.about["cases"][case][field].as_u64().unwrap() as usize;
+        let x: Tensor<2> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let y = block.forward(x.clone(), number("batch"), number("queries"));
+        let dy = fixture.input(&format!("{case}.dy"), &device);
+        let grads = (y.clone() * dy).sum().backward();
+        fixture.compare("y", &format!("{case}.y"), &y);
+        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+    }
+    // As for the residual blocks.
+    fixture.expect("y", 5e-6);
+    fixture.expect("dx", 5e-6);
 }

@@ -397,3 +397,109 @@ fn buffers_never_ask_for_gradients() {
     assert_eq!(trained.0.iter().sum::<usize>(), 37 - 14);
     assert_eq!(network.num_features(), 16);
 }
+
+fn transformer(fields: &[(&str, &str)]) -> Architecture {
+    let small = [
+        ("width", "24"),
+        ("heads", "3"),
+        ("depth", "2"),
+        ("mlp", "40"),
+    ];
+    let named = Architecture::by_name("vit-tiny-4", 10).unwrap();
+    let all = small.iter().chain(fields);
+    all.fold(named, |a, (field, value)| {
+        a.with_field(field, value).unwrap()
+    })
+}
+
+fn transformer_checkpoint(architecture: Architecture) -> Checkpoint {
+    let network = architecture.init(3, &Device::flex()).unwrap();
+    let size = architecture.image_size();
+    let mut checkpoint = checkpoint();
+    checkpoint.header.architecture = architecture;
+    checkpoint.header.input.height = size;
+    checkpoint.header.input.width = size;
+    Checkpoint {
+        network,
+        ..checkpoint
+    }
+}
+
+#[test]
+fn a_transformer_goes_out_and_comes_back() {
+    let folder = Folder::new();
+    let original = transformer_checkpoint(transformer(&[]));
+    let path = folder.file("model.safetensors");
+    original.save(&path).unwrap();
+    assert_eq!(
+        tensors(&load(&path).unwrap().network),
+        tensors(&original.network)
+    );
+    let path = folder.file("weights.safetensors");
+    export(&original, &path).unwrap();
+    let (network, report) = import(&path, &transformer(&[]), false, &Device::flex()).unwrap();
+    assert_eq!(tensors(&network), tensors(&original.network));
+    // Class token, positions, patches, twelve tensors per block, norm, classifier.
+    assert_eq!(report.loaded, 2 + 2 + 2 * 12 + 2 + 2);
+}
+
+#[test]
+fn a_transformer_of_other_sizes_is_named_with_both_shapes_and_the_way_out() {
+    let folder = Folder::new();
+    let path = folder.file("weights.safetensors");
+    let written = |fields: &[(&str, &str)]| {
+        export(&transformer_checkpoint(transformer(fields)), &path).unwrap();
+    };
+    let message = || folder.message(import(&path, &transformer(&[]), false, &Device::flex()));
+    let hint = |fields: &str| {
+        format!("hint: the file holds a transformer of other sizes: say so with `--set {fields}`")
+    };
+
+    written(&[("image_size", "56")]);
+    let found = message();
+    let shape = "shape       pos_embed expected [1, 65, 24], found [1, 197, 24]";
+    assert!(found.contains(shape), "{found}");
+    assert!(found.ends_with(&hint("image_size=56")), "{found}");
+
+    written(&[("image_size", "224"), ("patch", "16")]);
+    let found = message();
+    let shape = "shape       patch_embed.proj.weight expected [24, 3, 4, 4], found [24, 3, 16, 16]";
+    assert!(found.contains(shape), "{found}");
+    assert!(
+        found.ends_with(&hint("patch=16 --set image_size=224")),
+        "{found}"
+    );
+
+    written(&[("depth", "3"), ("mlp", "48")]);
+    let found = message();
+    assert!(found.ends_with(&hint("mlp=48 --set depth=3")), "{found}");
+    written(&[("depth", "1")]);
+    let found = message();
+    assert!(found.ends_with(&hint("depth=1")), "{found}");
+
+    written(&[("width", "48")]);
+    let found = message();
+    assert!(
+        found.ends_with("the number of `heads`, which no shape tells, has to be set too"),
+        "{found}"
+    );
+
+    written(&[("num_classes", "7")]);
+    let found = message();
+    assert!(
+        found.ends_with("hint: the file's classifier has 7 classes: say so with `--classes 7`"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_transformer_with_another_input_contract_is_not_written() {
+    let folder = Folder::new();
+    let mut wrong = transformer_checkpoint(transformer(&[]));
+    wrong.header.input.height = 28;
+    let found = folder.message(wrong.save(&folder.file("model.safetensors")));
+    assert_eq!(
+        found,
+        "invalid checkpoint header: images of 28 x 32 pixels for a network of 32 x 32 alone"
+    );
+}

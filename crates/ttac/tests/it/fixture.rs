@@ -171,7 +171,7 @@ fn distribution(key: &str, shape: &[usize]) -> (f32, f32) {
         ),
         ("weight", [_, inputs]) => ((12.0 / *inputs as f64).sqrt() as f32, 0.0),
         ("weight" | "running_var", _) => (0.5, 1.0),
-        ("bias", _) => (0.5, 0.0),
+        ("bias" | "cls_token" | "pos_embed", _) => (0.5, 0.0),
         ("running_mean", _) => (0.2, 0.0),
         _ => panic!("no rule for `{key}`"),
     }

@@ -320,6 +320,129 @@ fn a_reset_per_visit_makes_visits_independent() {
     assert_ne!(reset[2..], carried[2..]);
 }
 
+/// Networks without batch norm: layer norms, group norms.
+fn without_batch_norm() -> [Network; 2] {
+    let small: [(&str, &[(&str, &str)]); 2] = [
+        (
+            "vit-tiny-4",
+            &[
+                ("patch", "8"),
+                ("width", "24"),
+                ("depth", "2"),
+                ("heads", "3"),
+                ("mlp", "40"),
+            ],
+        ),
+        ("resnet26", &[("depth", "8"), ("width", "8")]),
+    ];
+    small.map(|(name, fields)| {
+        let mut architecture = Architecture::by_name(name, 10).unwrap();
+        for (field, value) in fields {
+            architecture = architecture.with_field(field, value).unwrap();
+        }
+        architecture.init(1, &Device::flex()).unwrap()
+    })
+}
+
+#[test]
+fn without_batch_norm_bn_is_the_source_and_says_so_once() {
+    let plan = plan(3);
+    for network in without_batch_norm() {
+        for (setting, queue) in [(Setting::NoQueue, false), (Setting::Queue, true)] {
+            let make = |name: &str| {
+                let config = MethodConfig::by_name(name, Preset::Released, setting).unwrap();
+                config.init(network.clone(), None).unwrap()
+            };
+            let protocol = protocol(queue);
+            let expected = predictions(make("test").as_mut(), &protocol, &plan, &data(0));
+            let mut bn = make("bn");
+            let before = bn.weights();
+            assert_eq!(
+                predictions(bn.as_mut(), &protocol, &plan, &data(0)),
+                expected
+            );
+            assert_eq!(bn.weights(), before);
+            let (input, device, domains) = (input(), Device::flex(), data(0));
+            let stream = Stream {
+                plan: &plan,
+                domains: &domains,
+                input: &input,
+                device: &device,
+            };
+            let mut warnings = Warnings::default();
+            run(&protocol, make("bn").as_mut(), &stream, &mut warnings).unwrap();
+            let said = "the network has no batch norm: `bn` predicts what `test` does";
+            assert_eq!(warnings.0, [said]);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Warnings(Vec<String>);
+
+impl Sink for Warnings {
+    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
+        self.0.extend(record.warnings.iter().cloned());
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[test]
+fn transformers_adapt_by_every_method_that_needs_no_second_head() {
+    let plan = plan(2);
+    let [network, _] = without_batch_norm();
+    let source = anchors(&network);
+    for name in [
+        "tent",
+        "shot",
+        "t3a",
+        "tfa",
+        "ttac",
+        "ttac+shot",
+        "ttac-source-free",
+    ] {
+        let make = || {
+            let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue);
+            let mut config = config.unwrap();
+            let changes: &[(&str, &str)] = match &config {
+                MethodConfig::Ttac(_) => {
+                    &[("filter.posterior_threshold", "0.0"), ("gate.visits", "1")]
+                }
+                MethodConfig::Tfa(_) => &[("ring_length", "24")],
+                _ => &[],
+            };
+            for (field, value) in changes {
+                config = config.with_field(field, value).unwrap();
+            }
+            config.init(network.clone(), Some(&source)).unwrap()
+        };
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().unwrap().install(|| {
+                let mut method = make();
+                let found = predictions(method.as_mut(), &protocol(false), &plan, &data(0));
+                (found, method)
+            })
+        };
+        let (one, mut method) = with(1);
+        assert_eq!(one, with(3).0, "{name}");
+        let changed = method.weights();
+        let source = make().weights();
+        let moved = |key: &String| changed[key] != source[key];
+        match name {
+            "t3a" => assert!(!source.keys().any(moved)),
+            // Scales and shifts of the norms, nothing else.
+            "tent" => assert!(source.keys().all(|key| moved(key) == key.contains("norm"))),
+            _ => {
+                assert!(moved(&"blocks.0.attn.qkv.weight".to_owned()), "{name}");
+                assert!(!moved(&"head.weight".to_owned()), "{name}");
+            }
+        }
+        method.reset();
+        assert_eq!(method.weights(), source, "{name}");
+    }
+}
+
 #[test]
 fn the_released_queue_makes_2076_steps_of_ten_thousand_samples() {
     // METHODS 8.1 and 16.3, 8.

@@ -134,6 +134,7 @@ fn ladder(fixture: &str, architecture: &Architecture) {
         match shape.len() {
             1 => fixture.compare("after", &name, &Tensor::<1>::from_data(value, &plain)),
             2 => fixture.compare("after", &name, &Tensor::<2>::from_data(value, &plain)),
+            3 => fixture.compare("after", &name, &Tensor::<3>::from_data(value, &plain)),
             4 => fixture.compare("after", &name, &Tensor::<4>::from_data(value, &plain)),
             rank => panic!("`{key}` has rank {rank} and {count} values"),
         }
@@ -233,6 +234,70 @@ fn resnet18() {
 #[test]
 fn resnet50() {
     ladder("net-resnet50", &tiny("resnet50", &SIMCLR[..2]));
+}
+
+const TRANSFORMER: [(&str, &str); 6] = [
+    ("image_size", "16"),
+    ("patch", "4"),
+    ("width", "24"),
+    ("heads", "3"),
+    ("depth", "2"),
+    ("mlp", "40"),
+];
+
+#[test]
+fn vision_transformer() {
+    ladder("net-vit", &tiny("vit-tiny-4", &TRANSFORMER));
+}
+
+#[test]
+fn the_norms_of_a_transformer_are_its_affine_group() {
+    let network = tiny("vit-tiny-4", &TRANSFORMER).blank(&Device::flex());
+    let network = network.unwrap();
+    let keys = |which| -> Vec<String> {
+        let group = network.params(which);
+        let all = parameters(&network).into_iter();
+        all.filter(|p| group.matches(&p.id, None))
+            .map(|p| p.key)
+            .collect()
+    };
+    assert_eq!(keys(Adaptable::Head), ["head.weight", "head.bias"]);
+    // Two norms in each of two blocks, and the last one.
+    let affine = keys(Adaptable::Affine);
+    assert_eq!(affine.len(), 2 * 5);
+    assert!(affine.iter().all(|key| key.contains("norm")), "{affine:?}");
+    let features = keys(Adaptable::Features);
+    assert_eq!(features.len(), keys(Adaptable::All).len() - 2);
+    assert!(features.contains(&"cls_token".to_owned()));
+    assert!(!network.has_batch_norm());
+}
+
+#[test]
+#[should_panic(
+    expected = "images of 24 x 24 pixels do not fit a transformer with positions for 16 x 16"
+)]
+fn a_transformer_refuses_images_of_another_size() {
+    let device = Device::flex();
+    let network = tiny("vit-tiny-4", &TRANSFORMER).blank(&device).unwrap();
+    let _ = network.features(images(1, 24, &device), NormMode::Running);
+}
+
+#[test]
+fn impossible_transformers_are_refused_with_every_reason() {
+    let error = Architecture::by_name("vit-tiny-4", 10)
+        .and_then(|a| a.with_field("heads", "5"))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid architecture: `heads` must divide `width`, found 5 and 192"
+    );
+    let error = Architecture::by_name("vit-tiny-4", 10)
+        .and_then(|a| a.with_field("patch", "5"))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid architecture: `patch` must divide `image_size`, found 5 and 32"
+    );
 }
 
 #[test]

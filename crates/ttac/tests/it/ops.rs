@@ -247,6 +247,141 @@ fn layer_norm_case<const D: usize>(fixture: &mut Fixture, case: &str) {
 }
 
 #[test]
+fn linear_layers_agree_with_pytorch() {
+    let mut fixture = Fixture::open("op-linear");
+    let device = Device::flex().autodiff();
+    for case in ["plain", "gelu", "residual", "gelu-residual"] {
+        let input = |name: &str| fixture.input::<2>(&format!("{case}.{name}"), &device);
+        let (x, weight) = (input("x").require_grad(), input("weight").require_grad());
+        let residual = case
+            .contains("residual")
+            .then(|| input("residual").require_grad());
+        let bias: Tensor<1> = fixture.input(&format!("{case}.bias"), &device);
+        let bias = bias.require_grad();
+        let before = if case.contains("gelu") {
+            kernels::Before::Gelu
+        } else {
+            kernels::Before::Nothing
+        };
+        let dy = input("dy");
+        let y = kernels::linear(
+            x.clone(),
+            weight.clone(),
+            bias.clone(),
+            before,
+            residual.clone(),
+        );
+        let grads = gradients(&y, dy);
+        fixture.compare("y", &format!("{case}.y"), &y);
+        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+        fixture.compare("dw", &format!("{case}.dw"), &weight.grad(&grads).unwrap());
+        fixture.compare(
+            "dbias",
+            &format!("{case}.dbias"),
+            &bias.grad(&grads).unwrap(),
+        );
+        if let Some(residual) = residual {
+            let gradient = residual.grad(&grads).unwrap();
+            fixture.compare("dresidual", &format!("{case}.dresidual"), &gradient);
+        }
+    }
+    for group in ["y", "dx", "dw", "dbias", "dresidual"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+#[test]
+fn attention_agrees_with_pytorch() {
+    let mut fixture = Fixture::open("op-attention");
+    let device = Device::flex().autodiff();
+    let cases = fixture.about["cases"].as_object().unwrap().clone();
+    for (case, options) in cases {
+        let number = |field: &str| options[field].as_u64().unwrap() as usize;
+        let x: Tensor<2> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let options = kernels::AttentionOptions {
+            batch: number("batch"),
+            heads: number("heads"),
+            queries: number("queries"),
+        };
+        let y = kernels::attention(x.clone(), options);
+        let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
+        fixture.compare("y", &format!("{case}.y"), &y);
+        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+    }
+    for group in ["y", "dx"] {
+        fixture.expect(group, TOLERANCE);
+    }
+}
+
+#[test]
+fn token_ops_composed_of_burns_own_are_the_same_ops() {
+    use kernels::tokens::composed;
+    let device = Device::flex().autodiff();
+    let input = |name: &str, rows: usize, columns: usize| -> Tensor<2> {
+        let values = crate::fixture::values(name, rows * columns, 3.0, 0.0);
+        Tensor::from_data(
+            burn::tensor::TensorData::new(values, [rows, columns]),
+            &device,
+        )
+    };
+    let close = |what: &str, fast: Tensor<2>, composed: Tensor<2>, leaf: &Tensor<2>| {
+        let weights = input("dy", fast.dims()[0], fast.dims()[1]);
+        let gradient = |y: &Tensor<2>| leaf.grad(&gradients(y, weights.clone())).unwrap();
+        let pairs = [
+            (gradient(&fast), gradient(&composed)),
+            (fast.without_autodiff(), composed.without_autodiff()),
+        ];
+        for (a, b) in pairs {
+            let largest = b.clone().abs().max().into_scalar::<f32>();
+            let difference = (a - b).abs().max().into_scalar::<f32>();
+            assert!(
+                difference <= 2e-6 * largest,
+                "{what}: {difference} of {largest}"
+            );
+        }
+    };
+    // Two images of nine tokens, two heads of five values.
+    let (x, weight) = (input("x", 18, 30).require_grad(), input("w", 7, 30));
+    let bias: Tensor<1> = input("b", 1, 7).reshape([7]);
+    let residual = input("r", 18, 7);
+    for before in [kernels::Before::Nothing, kernels::Before::Gelu] {
+        let arguments = || (weight.clone(), bias.clone(), before, Some(residual.clone()));
+        let (w, b, before, r) = arguments();
+        let fast = kernels::linear(x.clone(), w, b, before, r);
+        let (w, b, before, r) = arguments();
+        close(
+            "linear",
+            fast,
+            composed::linear(x.clone(), w, b, before, r),
+            &x,
+        );
+    }
+    let (gamma, beta) = (
+        input("g", 1, 30).reshape([30]),
+        input("h", 1, 30).reshape([30]),
+    );
+    close(
+        "layer norm",
+        kernels::layer_norm(x.clone(), gamma.clone(), beta.clone(), 1e-5),
+        composed::layer_norm(x.clone(), gamma, beta, 1e-5),
+        &x,
+    );
+    for queries in [9, 1] {
+        let options = kernels::AttentionOptions {
+            batch: 2,
+            heads: 2,
+            queries,
+        };
+        close(
+            "attention",
+            kernels::attention(x.clone(), options),
+            composed::attention(x.clone(), options),
+            &x,
+        );
+    }
+}
+
+#[test]
 fn pooling_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-pool");
     for size in ["8x8", "7x5"] {

@@ -1,0 +1,339 @@
+//! The kernels of transformers against naive `f64` versions of themselves, on every instruction set this machine has.
+
+#![allow(missing_docs)]
+
+use ttac_kernels::kernels::*;
+
+/// Reproducible values, roughly uniform in `-1 .. 1`.
+fn values(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.
+        })
+        .collect()
+}
+
+/// Largest difference over the largest value (over 1, should all be smaller).
+fn error(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(1f64, |m, e| m.max(e.abs()));
+    found.iter().zip(expected).fold(0f64, |m, (&f, e)| {
+        let difference = (f64::from(f) - e).abs();
+        assert!(!difference.is_nan(), "NaN in the result");
+        m.max(difference)
+    }) / largest
+}
+
+/// Sums of a few hundred products in `f32`, and functions within some 1e-7.
+const TOLERANCE: f64 = 2e-6;
+
+fn on_every_isa(check: impl Fn(Isa)) {
+    for isa in Isa::available() {
+        isa.with(|| check(isa));
+    }
+}
+
+/// Output, and the gradient of `sum(y * dy)`.
+fn attention(qkv: &[f32], dy: &[f32], s: &AttentionShape) -> (Vec<f64>, Vec<f64>) {
+    let (mut y, mut gradient) = (vec![0.; s.out_len()], vec![0.; s.in_len()]);
+    let (d, scale) = (s.head_width, 1. / (s.head_width as f64).sqrt());
+    for image in 0..s.batch {
+        for head in 0..s.heads {
+            let at = |part: usize, token: usize| {
+                ((image * s.tokens + token) * 3 + part) * s.width() + head * d
+            };
+            let value = |index: usize| f64::from(qkv[index]);
+            for query in 0..s.queries {
+                let out = (image * s.queries + query) * s.width() + head * d;
+                let scores: Vec<f64> = (0..s.tokens)
+                    .map(|key| {
+                        let pairs = (0..d).map(|i| value(at(0, query) + i) * value(at(1, key) + i));
+                        pairs.sum::<f64>() * scale
+                    })
+                    .collect();
+                let most = scores.iter().fold(f64::NEG_INFINITY, |m, &s| m.max(s));
+                let sum: f64 = scores.iter().map(|s| (s - most).exp()).sum();
+                let p: Vec<f64> = scores.iter().map(|s| (s - most).exp() / sum).collect();
+                let dp: Vec<f64> = (0..s.tokens)
+                    .map(|key| {
+                        (0..d)
+                            .map(|i| f64::from(dy[out + i]) * value(at(2, key) + i))
+                            .sum()
+                    })
+                    .collect();
+                let mean: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
+                for key in 0..s.tokens {
+                    let ds = p[key] * (dp[key] - mean) * scale;
+                    for i in 0..d {
+                        y[out + i] += p[key] * value(at(2, key) + i);
+                        gradient[at(0, query) + i] += ds * value(at(1, key) + i);
+                        gradient[at(1, key) + i] += ds * value(at(0, query) + i);
+                        gradient[at(2, key) + i] += p[key] * f64::from(dy[out + i]);
+                    }
+                }
+            }
+        }
+    }
+    (y, gradient)
+}
+
+#[test]
+fn attentions_of_awkward_shapes() {
+    // [batch, tokens, queries, heads, head_width]
+    for [batch, tokens, queries, heads, head_width] in [
+        [2, 65, 65, 3, 64],
+        [1, 1, 1, 1, 1],
+        [2, 17, 1, 2, 20],
+        [1, 131, 100, 1, 7],
+        [3, 16, 16, 2, 16],
+        [1, 5, 0, 2, 4],
+        [0, 5, 5, 2, 4],
+    ] {
+        let s = AttentionShape {
+            batch,
+            tokens,
+            queries,
+            heads,
+            head_width,
+        };
+        let (qkv, dy) = (values(s.in_len(), 1), values(s.out_len(), 2));
+        let qkv: Vec<f32> = qkv.iter().map(|v| 3. * v).collect();
+        let (y, gradient) = attention(&qkv, &dy, &s);
+        on_every_isa(|isa| {
+            let (found, softmax) = attention_forward(&qkv, &s);
+            let within = |what: &str, found: &[f32], expected: &[f64]| {
+                let error = error(found, expected);
+                assert!(error < TOLERANCE, "{what}, {isa:?}, {s:?}: {error:.1e}");
+            };
+            within("forward", &found, &y);
+            let found = attention_backward(&dy, &qkv, &softmax, &s);
+            within("backward", &found, &gradient);
+        });
+    }
+}
+
+#[test]
+fn scores_of_any_size_make_a_softmax() {
+    let s = AttentionShape {
+        batch: 1,
+        tokens: 3,
+        queries: 3,
+        heads: 1,
+        head_width: 1,
+    };
+    // Scores from -1e6 to 1e6: each query takes the value of its best key, without overflow.
+    let qkv = [1e3, -1e3, 1., -1e3, 0., 2., 1e3, 1e3, 3.];
+    let (y, softmax) = attention_forward(&qkv, &s);
+    assert_eq!(y, [3., 1., 3.]);
+    let gradient = attention_backward(&[1.; 3], &qkv, &softmax, &s);
+    assert!(gradient.iter().all(|g| g.is_finite()), "{gradient:?}");
+    let mut broken = qkv;
+    broken[4] = f32::NAN;
+    assert!(attention_forward(&broken, &s).0[0].is_nan(), "NaN stays");
+}
+
+#[test]
+fn layer_norms_of_awkward_widths() {
+    for [rows, width] in [[3, 1], [130, 24], [7, 192], [5, 37], [1, 8], [0, 8]] {
+        let (x, dy) = (values(rows * width, 1), values(rows * width, 2));
+        // Far from zero, where a careless variance cancels.
+        let x: Vec<f32> = x.iter().map(|x| 100. + x).collect();
+        let (gamma, beta) = (values(width, 3), values(width, 4));
+        let epsilon = 1e-6;
+        let (mut y, mut dx) = (Vec::new(), Vec::new());
+        let (mut dgamma, mut dbeta) = (vec![0.; width], vec![0.; width]);
+        for (x, dy) in x.chunks_exact(width).zip(dy.chunks_exact(width)) {
+            let n = width as f64;
+            let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+            let square = |&x: &f32| (f64::from(x) - mean).powi(2);
+            let variance = x.iter().map(square).sum::<f64>() / n;
+            let inverse = 1. / (variance + f64::from(epsilon)).sqrt();
+            let normal: Vec<f64> = x.iter().map(|&x| (f64::from(x) - mean) * inverse).collect();
+            let inner: Vec<f64> = (0..width)
+                .map(|j| f64::from(dy[j]) * f64::from(gamma[j]))
+                .collect();
+            let plain = inner.iter().sum::<f64>() / n;
+            let along = inner.iter().zip(&normal).map(|(a, b)| a * b).sum::<f64>() / n;
+            for j in 0..width {
+                y.push(normal[j] * f64::from(gamma[j]) + f64::from(beta[j]));
+                dx.push((inner[j] - plain - normal[j] * along) * inverse);
+                dgamma[j] += f64::from(dy[j]) * normal[j];
+                dbeta[j] += f64::from(dy[j]);
+            }
+        }
+        on_every_isa(|isa| {
+            let within = |what: &str, found: &[f32], expected: &[f64], tolerance: f64| {
+                let error = error(found, expected);
+                assert!(
+                    error < tolerance,
+                    "{what}, {isa:?}, [{rows}, {width}]: {error:.1e}"
+                );
+            };
+            // The mean of values near 100 is rounded by up to 4e-6, which is 7e-6 of their deviation.
+            let (found, statistics) = layer_norm_forward(&x, &gamma, &beta, epsilon);
+            within("y", &found, &y, 2e-5);
+            let saved = LayerNormBackward {
+                x: &x,
+                statistics: &statistics,
+                gamma: &gamma,
+                want_dx: true,
+            };
+            let found = layer_norm_backward(&dy, &saved);
+            within("dx", found.dx.as_deref().unwrap(), &dx, 2e-5);
+            within("dgamma", &found.gamma, &dgamma, 2e-5);
+            within("dbeta", &found.beta, &dbeta, TOLERANCE);
+            let saved = LayerNormBackward {
+                want_dx: false,
+                ..saved
+            };
+            let less = layer_norm_backward(&dy, &saved);
+            assert!(less.dx.is_none());
+            assert_eq!((less.gamma, less.beta), (found.gamma, found.beta));
+        });
+    }
+}
+
+#[test]
+fn linear_layers_of_awkward_shapes() {
+    for [rows, inputs, outputs] in [
+        [1, 1, 1],
+        [7, 12, 20],
+        [70, 37, 5],
+        [300, 100, 70],
+        [513, 64, 192],
+        [0, 4, 4],
+    ] {
+        let shape = LinearShape {
+            rows,
+            inputs,
+            outputs,
+        };
+        let (x, w) = (values(rows * inputs, 1), values(outputs * inputs, 2));
+        let (bias, residual) = (values(outputs, 3), values(rows * outputs, 4));
+        let dy = values(rows * outputs, 5);
+        let (mut y, mut dx) = (vec![0.; rows * outputs], vec![0.; rows * inputs]);
+        let (mut dw, mut db) = (vec![0.; outputs * inputs], vec![0.; outputs]);
+        for r in 0..rows {
+            for o in 0..outputs {
+                let (place, upstream) = (r * outputs + o, f64::from(dy[r * outputs + o]));
+                y[place] = f64::from(bias[o]) + f64::from(residual[place]);
+                db[o] += upstream;
+                for i in 0..inputs {
+                    let (x, w) = (f64::from(x[r * inputs + i]), f64::from(w[o * inputs + i]));
+                    y[place] += x * w;
+                    dx[r * inputs + i] += upstream * w;
+                    dw[o * inputs + i] += upstream * x;
+                }
+            }
+        }
+        on_every_isa(|isa| {
+            let within = |what: &str, found: &[f32], expected: &[f64]| {
+                let error = error(found, expected);
+                assert!(error < TOLERANCE, "{what}, {isa:?}, {shape:?}: {error:.1e}");
+            };
+            let found = linear_forward(&x, &w, &bias, Some(&residual), &shape);
+            within("forward", &found, &y);
+            within("dx", &linear_input_gradient(&dy, &w, &shape), &dx);
+            let (found, sums) = linear_weight_gradient(&x, &dy, &shape);
+            within("dw", &found, &dw);
+            within("dbias", &sums, &db);
+            within("column sums", &column_sums(&dy, outputs), &db);
+        });
+    }
+}
+
+#[test]
+fn gelu_and_its_slope() {
+    let x: Vec<f32> = (-800..=800).map(|i| i as f32 / 100.).collect();
+    // The slope as a difference quotient of the values in `f64` would need `erf`: instead the two symmetries, `gelu(x) - gelu(-x) = x` and
+    // `slope(x) + slope(-x) = 1`, and known values.
+    on_every_isa(|isa| {
+        let y = gelu_forward(&x);
+        let mut slope = vec![1.; x.len()];
+        assert_eq!(gelu_backward(&x, &mut slope), y, "{isa:?}");
+        for i in 0..x.len() {
+            let mirror = x.len() - 1 - i;
+            assert!((y[i] - y[mirror] - x[i]).abs() < 2e-6, "{isa:?} {}", x[i]);
+            assert!(
+                (slope[i] + slope[mirror] - 1.).abs() < 2e-6,
+                "{isa:?} {}",
+                x[i]
+            );
+        }
+        let near = |x: f32, expected: [f32; 2]| {
+            let at = (x * 100.) as usize + 800;
+            assert!((y[at] - expected[0]).abs() < 1e-6, "{isa:?} gelu({x})");
+            assert!((slope[at] - expected[1]).abs() < 1e-6, "{isa:?} slope({x})");
+        };
+        near(0., [0., 0.5]);
+        near(1., [0.841_344_8, 1.083_315_5]);
+        near(2., [1.954_499_7, 1.085_231_9]);
+        near(5., [4.999_998_6, 1.000_007_2]);
+    });
+}
+
+#[test]
+fn the_same_bits_for_any_number_of_threads() {
+    let s = AttentionShape {
+        batch: 3,
+        tokens: 70,
+        queries: 70,
+        heads: 2,
+        head_width: 24,
+    };
+    let (qkv, dy) = (values(s.in_len(), 1), values(s.out_len(), 2));
+    let (gamma, beta) = (values(48, 3), values(48, 4));
+    let shape = LinearShape {
+        rows: 210,
+        inputs: 144,
+        outputs: 48,
+    };
+    let weight = values(144 * 48, 5);
+    let with = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        pool.build().unwrap().install(|| {
+            let (y, softmax) = attention_forward(&qkv, &s);
+            let dqkv = attention_backward(&dy, &qkv, &softmax, &s);
+            let (normed, statistics) = layer_norm_forward(&y, &gamma, &beta, 1e-6);
+            let saved = LayerNormBackward {
+                x: &y,
+                statistics: &statistics,
+                gamma: &gamma,
+                want_dx: true,
+            };
+            let back = layer_norm_backward(&dy, &saved);
+            [
+                dqkv,
+                normed,
+                back.dx.unwrap(),
+                back.gamma,
+                back.beta,
+                linear_forward(&qkv, &weight, &beta, None, &shape),
+                linear_weight_gradient(&qkv, &dy, &shape).0,
+                column_sums(&qkv, 144),
+                gelu_forward(&qkv),
+                y,
+            ]
+        })
+    };
+    let one = with(1);
+    assert!(one == with(2));
+    assert!(one == with(5));
+}
+
+#[test]
+#[should_panic(expected = "queries, keys and values of an attention: expected 24 values, found 20")]
+fn a_wrong_length_is_named() {
+    let s = AttentionShape {
+        batch: 1,
+        tokens: 2,
+        queries: 2,
+        heads: 1,
+        head_width: 4,
+    };
+    attention_forward(&[0.; 20], &s);
+}
