@@ -1,4 +1,5 @@
-//! Your own network: three convolutions, trained for a moment, given anchors, and adapted.
+//! Your own network: three convolutions, trained for a moment, given anchors, and adapted. So small a network has little to
+//! gain: this shows what has to be written, not what it is worth.
 //!
 //!     cargo run --release --example own_backbone
 
@@ -85,7 +86,7 @@ fn train(input: &InputContract, data: &dyn Dataset, device: &Device) -> Result<T
     let mut network = ThreeLayers::new(&autodiff).trainable(Adaptable::All);
     let mut optimiser = OptimiserConfig::ADAM.init();
     let ids: Vec<SampleId> = (0..data.len() as SampleId).collect();
-    for ids in ids.chunks(100).cycle().take(600) {
+    for ids in ids.chunks(100).cycle().take(1600) {
         let batch = data.batch(ids)?;
         let images = Tensor::from_inner(input.normalise(&batch.samples.images, device)?);
         let logits = network.forward(images, NormMode::BatchUpdating);
@@ -102,9 +103,9 @@ fn main() -> Result<()> {
     let config = AnchorConfig::default();
     let anchors = collect(&network, "mine", &input, &source, &config, &device, |_| {})?;
 
-    let options = OpenOptions::new(32).with_corruption("contrast", 5);
+    let options = OpenOptions::new(32).with_corruption("brightness", 5);
     let domains = [open("shapes10", "".as_ref(), Split::Test, &options)?];
-    let domain = Domain::corrupted("shapes10", "contrast", 5);
+    let domain = Domain::corrupted("shapes10", "brightness", 5);
     let plan = StreamConfig::new(Domains::One { domain })
         .with_batch_size(100)
         .with_subset(2000, Choose::First)
