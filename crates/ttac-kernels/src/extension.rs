@@ -58,7 +58,7 @@ impl<B: Backend> Optional<B> {
 }
 
 impl<B: Backend> Statistics<B> {
-    fn into_option(self) -> Option<(FloatTensor<B>, FloatTensor<B>)> {
+    pub(crate) fn into_option(self) -> Option<(FloatTensor<B>, FloatTensor<B>)> {
         match self {
             Self::Batch => None,
             Self::Fixed(mean, variance) => Some((mean, variance)),

@@ -18,6 +18,8 @@ pub mod kernels;
 mod ops;
 #[cfg(feature = "burn")]
 pub mod tokens;
+#[cfg(feature = "burn")]
+mod points;
 
 #[cfg(feature = "burn")]
 pub use ops::{
@@ -27,3 +29,7 @@ pub use ops::{
 };
 #[cfg(feature = "burn")]
 pub use tokens::{AttentionOptions, Before, attention, layer_norm, linear};
+#[cfg(feature = "burn")]
+pub use points::{
+    CloudNormalised, EdgeNormalised, LeakyNormOptions, Neighbours, cloud_pool, edge_conv,
+};

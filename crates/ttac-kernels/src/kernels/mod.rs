@@ -7,6 +7,7 @@
 //! | [`norm`] | batch norm with residual addition and ReLU, forward and backward |
 //! | [`group_norm`] | group norm with ReLU, forward and backward |
 //! | [`optimiser`] | steps of optimisers |
+//! | [`points`] | nearest neighbours, edge convolution and pooling of point clouds |
 //! | [`pool`] | average and max pooling, the parameter-free shortcut |
 //! | [`recycle`] | a free list of large buffers |
 //! | [`tokens`] | the ops of transformers: linear layers, layer norm, attention |
@@ -28,6 +29,7 @@ pub mod elementwise;
 pub mod group_norm;
 pub mod norm;
 pub mod optimiser;
+pub mod points;
 pub mod pool;
 pub mod recycle;
 pub mod simd;
