@@ -44,7 +44,7 @@ def images(name, shape, scale=3.0):
 def scale_and_offset(key, shape):
     """How a parameter or buffer is drawn, by the last part of its key and its rank."""
     last = key.rsplit(".", 1)[-1]
-    if last == "weight" and len(shape) == 4:
+    if last == "weight" and len(shape) in (3, 4):
         return math.sqrt(24 / math.prod(shape[1:])), 0.0
     if last == "weight" and len(shape) == 2:
         return math.sqrt(12 / shape[1]), 0.0

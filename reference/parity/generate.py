@@ -21,6 +21,8 @@ FIXTURES = Path(__file__).resolve().parents[2] / "crates/ttac/tests/fixtures/par
 # sides on the way, and single precision then cannot follow all ten steps.
 INPUT, BATCH, CLASSES = "input", 4, 10
 RATE, MOMENTUM, STEPS = 0.02, 0.9, 10
+# Where neighbours change on the way, single precision cannot follow either: they hardly move at this rate.
+RATES = {nets.Dgcnn: 0.001}
 
 # name: (class, configuration, input size)
 PLAIN = {"blocks": [1, 1, 1, 1], "width": 4, "classes": CLASSES}
@@ -36,6 +38,7 @@ TINY = {
     "resnet18": (nets.ResNet, PLAIN | {"block": "basic"}, 64),
     "resnet50": (nets.ResNet, PLAIN | {"block": "bottleneck"}, 64),
     "vit": (nets.VisionTransformer, {"image_size": 16, "patch": 4, "width": 24, "depth": 2, "heads": 3, "mlp": 40, "classes": CLASSES}, 16),
+    "dgcnn": (nets.Dgcnn, {"k": 6, "width": 8, "embedding": 32, "classes": CLASSES}, (40, 1)),
 }
 
 
@@ -53,7 +56,7 @@ def gradients(net, x, labels):
 
 def is_norm(net, key):
     parent = net.get_submodule(key.rpartition(".")[0])
-    return isinstance(parent, (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm))
+    return isinstance(parent, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm))
 
 
 def run(kind, config, x, labels):
@@ -72,12 +75,13 @@ def run(kind, config, x, labels):
 
     net = build(kind, config, x.dtype, True)
     trained = gradients(net, x, labels)
-    out |= {f"grad.{key}": g for key, g in trained.items()}
+    # A bias before a batch norm has no gradient but rounding errors.
+    out |= {f"grad.{key}": g for key, g in trained.items() if key not in getattr(kind, "CANCELLED", ())}
     net = build(kind, config, x.dtype, False)
     out |= {f"evalgrad.{key}": g for key, g in gradients(net, x, labels).items() if is_norm(net, key)}
 
     net = build(kind, config, x.dtype, True)
-    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATES.get(kind, RATE), momentum=MOMENTUM)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -118,7 +122,8 @@ def low_rung(name):
 
 def tiny(name):
     kind, config, size = TINY[name]
-    x = formula.images(INPUT, (BATCH, 3, size, size))
+    height, width = size if isinstance(size, tuple) else (size, size)
+    x = formula.images(INPUT, (BATCH, 3, height, width))
     labels = formula.labels(BATCH, CLASSES)
     expected = run(kind, config, x.double(), labels)
 
@@ -133,9 +138,9 @@ def tiny(name):
     about = {
         "architecture": name,
         "config": config | ({"shared": [2, 3]} if kind is nets.ResNetRotation else {}),
-        "input": {"name": INPUT, "shape": [BATCH, size, size, 3], "scale": 3.0, "offset": 0.0},
+        "input": {"name": INPUT, "shape": [BATCH, height, width, 3], "scale": 3.0, "offset": 0.0},
         "labels": labels.tolist(),
-        "sgd": {"lr": RATE, "momentum": MOMENTUM, "steps": STEPS, "weight_decay": 0.0},
+        "sgd": {"lr": RATES.get(kind, RATE), "momentum": MOMENTUM, "steps": STEPS, "weight_decay": 0.0},
         "f32": {group: rounded(value) for group, value in single.items() if value > 0},
     }
     return expected, about
@@ -143,17 +148,18 @@ def tiny(name):
 
 def full(name):
     kind, config = nets.FULL[name]
-    size = config.get("image_size", 224 if kind is nets.ResNet else 32)
-    classes = 1000 if size == 224 else 10
+    size = config.get("image_size", 32)
+    sizes = {nets.ResNet: (224, 224, 1000), nets.Dgcnn: (1024, 1, 40)}
+    height, width, classes = sizes.get(kind, (size, size, 1000 if size == 224 else 10))
     config = config | {"classes": classes}
-    x = formula.images(INPUT, (2, 3, size, size))
+    x = formula.images(INPUT, (2, 3, height, width))
     with torch.no_grad():
         expected = build(kind, config, torch.float64, False)(x.double())
         single = build(kind, config, torch.float32, False)(x)
     about = {
         "architecture": name,
         "config": config,
-        "input": {"name": INPUT, "shape": [2, size, size, 3], "scale": 3.0, "offset": 0.0},
+        "input": {"name": INPUT, "shape": [2, height, width, 3], "scale": 3.0, "offset": 0.0},
         "largest_logit": rounded(expected.abs().max().item()),
         "f32": {"logits": rounded(difference(single, expected))},
     }

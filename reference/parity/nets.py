@@ -339,6 +339,63 @@ class VisionTransformer(nn.Module):
 
 # ---- By name ---------------------------------------------------------------------------------------
 
+# ---- DGCNN for clouds of points ---------------------------------------------------------------
+
+
+def leaky(x):
+    return F.leaky_relu(x, 0.2)
+
+
+def nearest(x, k):
+    """Indices of the k nearest points of each, itself included: [batch, channels, points] to [batch, points, k]."""
+    squares = (x * x).sum(1, keepdim=True)
+    distance = squares.transpose(1, 2) - 2 * x.transpose(1, 2) @ x + squares
+    return distance.topk(k, dim=-1, largest=False).indices
+
+
+def edge_features(x, k):
+    """(x_j - x_i, x_i) for the neighbours j of each i: [batch, 2 channels, points, k]."""
+    batch, channels, points = x.shape
+    index = nearest(x.detach(), k).reshape(batch, 1, points * k).expand(-1, channels, -1)
+    near = x.gather(2, index).reshape(batch, channels, points, k)
+    own = x.unsqueeze(3).expand(-1, -1, -1, k)
+    return torch.cat([near - own, own], 1)
+
+
+class Dgcnn(nn.Module):
+    """Input [batch, 3, points, 1]. Dropout, which the published network has behind bn6 and bn7, is left out."""
+
+    CANCELLED = ("linear2.bias",)
+
+    def __init__(self, k=20, width=64, embedding=1024, classes=40):
+        super().__init__()
+        self.k = k
+        w, e = width, embedding
+        for layer, (cin, cout) in enumerate([(3, w), (w, w), (w, 2 * w), (2 * w, 4 * w)], 1):
+            self.add_module(f"conv{layer}", nn.Sequential(conv(2 * cin, cout, 1)))
+            self.add_module(f"bn{layer}", nn.BatchNorm2d(cout))
+        self.conv5 = nn.Sequential(nn.Conv1d(8 * w, e, 1, bias=False))
+        self.bn5 = nn.BatchNorm1d(e)
+        self.linear1, self.bn6 = nn.Linear(2 * e, e // 2, bias=False), nn.BatchNorm1d(e // 2)
+        self.linear2, self.bn7 = nn.Linear(e // 2, e // 4), nn.BatchNorm1d(e // 4)
+        self.linear3 = nn.Linear(e // 4, classes)
+
+    def features(self, x):
+        x, levels = x.squeeze(3), []
+        for layer in range(1, 5):
+            edges = edge_features(x, self.k)
+            convolved = self.get_submodule(f"conv{layer}")(edges)
+            x = leaky(self.get_submodule(f"bn{layer}")(convolved)).max(3).values
+            levels.append(x)
+        x = leaky(self.bn5(self.conv5(torch.cat(levels, 1))))
+        x = torch.cat([x.max(2).values, x.mean(2)], 1)
+        x = leaky(self.bn6(self.linear1(x)))
+        return leaky(self.bn7(self.linear2(x)))
+
+    def forward(self, x):
+        return self.linear3(self.features(x))
+
+
 FULL = {f"resnet{d}-cifar": (ResNetCifar, {"depth": d}) for d in (20, 32, 44, 56, 110)}
 FULL |= {
     "resnet18-cifar": (ContrastiveResNet, {"block": "basic", "blocks": [2, 2, 2, 2]}),
@@ -348,6 +405,7 @@ FULL |= {
     "wrn-40-2": (WideResNet, {"depth": 40, "widen": 2}),
     "resnet18": (ResNet, {"block": "basic", "blocks": [2, 2, 2, 2]}),
     "resnet50": (ResNet, {"block": "bottleneck", "blocks": [3, 4, 6, 3]}),
+    "dgcnn": (Dgcnn, {}),
 }
 VIT = {"tiny": {"width": 192, "heads": 3}, "small": {"width": 384, "heads": 6}, "base": {"width": 768, "heads": 12}}
 for size, names in (({"image_size": 32, "patch": 4}, ("tiny", "small")), ({"image_size": 224, "patch": 16}, ("tiny", "small", "base"))):

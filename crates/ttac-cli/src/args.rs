@@ -12,7 +12,7 @@ use ttac::method::Preset;
 use ttac::protocol::{GuardAction, Reset};
 use ttac::stats::{CovarianceKind, SourceLabels};
 use ttac::stream::Order;
-use ttac::train::{Rotations, Schedule};
+use ttac::train::{Rotations, Rule, Schedule};
 
 /// Test-time training: take a trained classifier into a world it was not trained for.
 ///
@@ -207,7 +207,8 @@ pub struct Info {
 #[derive(Debug, clap::Args)]
 pub struct Source {
     /// The data set: `cifar10`, `cifar100`, `cifar10-c`, `cifar100-c`, `cifar10.1`, `mnist`,
-    /// `fashion-mnist`, `usps`, `image-folder`, `shapes10`
+    /// `fashion-mnist`, `usps`, `image-folder`, `shapes10`; clouds of points: `solids10`,
+    /// `modelnet40`, `modelnet40-c`, `modelnet10-derived`
     #[arg(long, value_name = "NAME")]
     pub data: String,
 
@@ -317,37 +318,43 @@ pub struct Train {
     #[arg(long, value_name = "N", default_value = "30")]
     pub epochs: usize,
 
-    /// Images in a step; default 128, or 256 for `simclr`
+    /// Images in a step; default 128, or 256 for `simclr`, or 32 for clouds
     #[arg(long, value_name = "N")]
     pub batch_size: Option<usize>,
 
-    /// The highest learning rate
-    #[arg(long, value_name = "RATE", default_value = "0.1")]
-    pub learning_rate: f64,
+    /// The highest learning rate; default 0.1, or 0.001 for clouds
+    #[arg(long, value_name = "RATE")]
+    pub learning_rate: Option<f64>,
 
-    /// Epochs over which the learning rate rises from zero
-    #[arg(long, value_name = "EPOCHS", default_value = "1")]
-    pub warm_up: f64,
+    /// Epochs over which the learning rate rises from zero; default 1, or 0 for clouds
+    #[arg(long, value_name = "EPOCHS")]
+    pub warm_up: Option<f64>,
 
-    /// How the learning rate falls: `cosine`, `constant`, or `step:E,E,..` to divide it by ten at the
-    /// start of those epochs
-    #[arg(long, value_name = "KIND", default_value = "cosine", value_parser = schedule)]
-    pub schedule: Schedule,
+    /// How the learning rate falls: `cosine`, `constant`, `step:E,E,..` to divide it by ten at the
+    /// start of those epochs, `plateau` to halve it after ten epochs without progress; default
+    /// `cosine`, or `plateau` for clouds
+    #[arg(long, value_name = "KIND", value_parser = schedule)]
+    pub schedule: Option<Schedule>,
+
+    /// What the parameters move by: `sgd` or `adam`; default `sgd`, or `adam` for clouds
+    #[arg(long, value_name = "RULE", value_parser = json_value::<Rule>)]
+    pub rule: Option<Rule>,
 
     /// Share of the old direction that SGD keeps
     #[arg(long, value_name = "SHARE", default_value = "0.9")]
     pub momentum: f32,
 
-    /// Pull of all parameters towards zero; default 5e-4, or 1e-4 for `simclr`
+    /// Pull of all parameters towards zero; default 5e-4, or 1e-4 for `simclr` and for clouds
     #[arg(long, value_name = "RATE")]
     pub weight_decay: Option<f32>,
 
-    /// Share of a label's weight that is spread over all classes
-    #[arg(long, value_name = "SHARE", default_value = "0")]
-    pub label_smoothing: f32,
+    /// Share of a label's weight that is spread over all classes; default 0, or 0.2 over the other
+    /// classes for clouds
+    #[arg(long, value_name = "SHARE")]
+    pub label_smoothing: Option<f32>,
 
     /// How images are varied: `none`, `pad-crop-flip`, `resized-crop-flip`; always `simclr` for the
-    /// objective of that name
+    /// objective of that name; clouds: `scale-shift`
     #[arg(long, value_name = "KIND", value_parser = json_value::<Augmentation>)]
     pub augmentation: Option<Augmentation>,
 
@@ -365,9 +372,10 @@ pub struct Train {
     )]
     pub normalise: Option<String>,
 
-    /// Training images that are kept back to measure the error on after every epoch
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub held_out: usize,
+    /// Training images that are kept back to measure the error on after every epoch; default 1000,
+    /// or 500 for clouds
+    #[arg(long, value_name = "N")]
+    pub held_out: Option<usize>,
 
     /// Which epoch's weights become the model
     #[arg(long, value_enum, default_value = "last")]
@@ -804,7 +812,8 @@ fn schedule(text: &str) -> Result<Schedule, String> {
     match text {
         "cosine" => Ok(Schedule::Cosine { floor: 1e-3 }),
         "constant" => Ok(Schedule::Constant {}),
-        _ => Err("expected `cosine`, `constant` or `step:E,E,..`".to_owned()),
+        "plateau" => Ok(Schedule::PLATEAU),
+        _ => Err("expected `cosine`, `constant`, `plateau` or `step:E,E,..`".to_owned()),
     }
 }
 

@@ -17,9 +17,9 @@ pub mod kernels;
 #[cfg(feature = "burn")]
 mod ops;
 #[cfg(feature = "burn")]
-pub mod tokens;
-#[cfg(feature = "burn")]
 mod points;
+#[cfg(feature = "burn")]
+pub mod tokens;
 
 #[cfg(feature = "burn")]
 pub use ops::{
@@ -28,8 +28,8 @@ pub use ops::{
     group_norm, loss_with_gradient, max_pool, sgd_step, shortcut_a,
 };
 #[cfg(feature = "burn")]
-pub use tokens::{AttentionOptions, Before, attention, layer_norm, linear};
-#[cfg(feature = "burn")]
 pub use points::{
     CloudNormalised, EdgeNormalised, LeakyNormOptions, Neighbours, cloud_pool, edge_conv,
 };
+#[cfg(feature = "burn")]
+pub use tokens::{AttentionOptions, Before, attention, layer_norm, linear};

@@ -52,6 +52,13 @@ pub fn run(args: &Corrupt, options: &Options) -> anyhow::Result<()> {
         bail!("{} {} has no images", data.name(), args.source.split);
     }
     let one = data.batch(&[0])?.samples.images;
+    if one.width == Images::CLOUD_WIDTH {
+        bail!(
+            "`ttac corrupt` writes images, and `{}` has {}; `eval` and `adapt` corrupt clouds as they read them",
+            data.name(),
+            one.describe()
+        );
+    }
     let work = Work {
         args,
         corruptor,

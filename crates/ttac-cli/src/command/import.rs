@@ -4,7 +4,7 @@ use anyhow::bail;
 use serde_json::json;
 use ttac::backbone::{Architecture, parameters};
 use ttac::checkpoint::{
-    Checkpoint, FORMAT, Header, InputContract, Provenance, fingerprint, import,
+    Checkpoint, FORMAT, Header, InputContract, InputKind, Provenance, fingerprint, import,
 };
 use ttac::data::CIFAR10_CLASSES;
 
@@ -21,6 +21,16 @@ pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let (network, report) = import(&args.file, &architecture, args.allow_partial, &device)?;
 
+    let input = match architecture.fewest_points() {
+        Some(fewest) => InputContract::points(size, fewest),
+        None => InputContract {
+            kind: InputKind::Image,
+            height: size,
+            width: size,
+            mean,
+            std,
+        },
+    };
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     let digest = blake3_of(&args.file)?;
     let checkpoint = Checkpoint {
@@ -28,12 +38,7 @@ pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
             format: FORMAT,
             architecture,
             classes,
-            input: InputContract {
-                height: size,
-                width: size,
-                mean,
-                std,
-            },
+            input,
             augmentation: args.augmentation,
             objective: args.objective,
             provenance: Provenance {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use ttac::Error;
 use ttac::archive::{self, Kind};
 use ttac::backbone::parameters;
-use ttac::checkpoint::{Checkpoint, fingerprint, foreign_tensors};
+use ttac::checkpoint::{Checkpoint, InputKind, fingerprint, foreign_tensors};
 
 use super::print;
 use crate::args::{Info, Options};
@@ -68,13 +68,19 @@ fn describe(args: &Info, options: &Options, checkpoint: &Checkpoint) -> anyhow::
         "classes",
         format!("{}: {}", header.classes.len(), shortened(&header.classes)),
     )?;
-    line(
-        "images",
-        format!(
-            "{} x {}, mean {:?}, std {:?}",
-            input.height, input.width, input.mean, input.std
-        ),
-    )?;
+    match input.kind {
+        InputKind::Image => line(
+            "images",
+            format!(
+                "{} x {}, mean {:?}, std {:?}",
+                input.height, input.width, input.mean, input.std
+            ),
+        )?,
+        InputKind::Points { fewest } => line(
+            "clouds",
+            format!("{} points, at least {fewest}", input.height),
+        )?,
+    }
     line("objective", name_of(&header.objective))?;
     line("augmentation", name_of(&header.augmentation))?;
     line("fingerprint", fingerprint)?;

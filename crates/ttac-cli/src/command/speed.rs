@@ -27,9 +27,12 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
     let start_megabytes = resident_megabytes("VmRSS:");
     let network = architecture.init(0, &device)?;
     let batch = args.batch_size.get();
-    let size = architecture.image_size();
     let repeats = args.repeats.get();
     let mut parts_seconds = None;
+    let size = match architecture.fewest_points() {
+        Some(_) => [architecture.image_size(), 1],
+        None => [architecture.image_size(); 2],
+    };
     let seconds = match args.work {
         Work::Eval => forward(&network, batch, size, &device, repeats),
         Work::Train => step(network.trainable(Adaptable::All), batch, size, repeats),
@@ -91,20 +94,20 @@ fn timed(repeats: usize, mut call: impl FnMut()) -> Vec<f64> {
 }
 
 /// Made-up images of about unit variance.
-fn images(batch: usize, size: usize, device: &Device) -> Tensor<4> {
+fn images(batch: usize, [height, width]: [usize; 2], device: &Device) -> Tensor<4> {
     let mut state = 1_u32;
     let mut value = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
-    let values: Vec<f32> = (0..batch * size * size * 3).map(|_| value()).collect();
-    Tensor::from_data(TensorData::new(values, [batch, size, size, 3]), device)
+    let values: Vec<f32> = (0..batch * height * width * 3).map(|_| value()).collect();
+    Tensor::from_data(TensorData::new(values, [batch, height, width, 3]), device)
 }
 
 fn forward(
     network: &Network,
     batch: usize,
-    size: usize,
+    size: [usize; 2],
     device: &Device,
     repeats: usize,
 ) -> Vec<f64> {
@@ -116,7 +119,7 @@ fn forward(
     })
 }
 
-fn step(network: Network, batch: usize, size: usize, repeats: usize) -> Vec<f64> {
+fn step(network: Network, batch: usize, size: [usize; 2], repeats: usize) -> Vec<f64> {
     let device = network.devices()[0].clone().autodiff();
     let x = images(batch, size, &device);
     let labels: Vec<usize> = (0..batch).map(|i| i * 7 % CLASSES).collect();
@@ -137,7 +140,7 @@ fn adapt(
     name: &str,
     network: &Network,
     batch: usize,
-    size: usize,
+    size: [usize; 2],
     device: &Device,
     repeats: usize,
 ) -> anyhow::Result<Vec<f64>> {
@@ -180,10 +183,10 @@ fn adapt(
     failed.map_or(Ok(seconds), |error| Err(error.into()))
 }
 
-/// Noise with labels, for anchors that mean nothing.
+/// Noise with labels, for anchors that mean nothing: images, or clouds where the width is one.
 struct MadeUp {
     count: usize,
-    size: usize,
+    size: [usize; 2],
 }
 
 impl Dataset for MadeUp {
@@ -200,22 +203,28 @@ impl Dataset for MadeUp {
     }
 
     fn batch(&self, ids: &[SampleId]) -> ttac::Result<Batch> {
-        let bytes = self.size * self.size * 3;
-        let pixels = ids.iter().flat_map(|&id| {
+        let [height, width] = self.size;
+        let bytes = ids.iter().flat_map(|&id| {
             let mut state = id as u32;
-            (0..bytes).map(move |_| {
+            (0..height * width * 3).map(move |_| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 (state >> 24) as u8
             })
         });
+        let images = if width == 1 {
+            let values: Vec<f32> = bytes.map(|byte| f32::from(byte) / 128.0 - 1.0).collect();
+            Images::from_clouds(height, &values)
+        } else {
+            Images {
+                height,
+                width,
+                pixels: bytes.collect(),
+            }
+        };
         Ok(Batch {
             samples: Samples {
                 ids: ids.to_vec(),
-                images: Images {
-                    height: self.size,
-                    width: self.size,
-                    pixels: pixels.collect(),
-                },
+                images,
             },
             labels: ids.iter().map(|&id| id as usize % CLASSES).collect(),
         })

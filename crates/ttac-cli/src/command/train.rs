@@ -28,12 +28,12 @@ const MEASURED_IMAGES: usize = 10_000;
 
 pub fn run(args: &Train, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
-    let config = config(args);
-    config.validate()?;
     let from = match &args.from {
         Some(path) => Some(Checkpoint::load(path, &device)?),
         None => None,
     };
+    let config = config(args, takes_clouds(args, from.as_ref())?);
+    config.validate()?;
     let data = open(args, from.as_ref())?;
     let classes = data.classes();
     let architecture = network_for(args, from.as_ref(), classes.len())?;
@@ -47,7 +47,7 @@ pub fn run(args: &Train, options: &Options) -> anyhow::Result<()> {
                 args.out.display()
             );
         }
-        let input = input(args, from.as_ref(), data.as_ref())?;
+        let input = input(args, from.as_ref(), &architecture, data.as_ref())?;
         fresh(
             &config,
             &architecture,
@@ -141,21 +141,37 @@ impl Files {
     }
 }
 
-fn config(args: &Train) -> TrainConfig {
-    let defaults = TrainConfig::new(args.objective, args.epochs);
+/// Whether the network looks at clouds of points.
+fn takes_clouds(args: &Train, from: Option<&Checkpoint>) -> anyhow::Result<bool> {
+    let architecture = match (from, &args.arch) {
+        (Some(source), _) => source.header.architecture.clone(),
+        (None, Some(name)) => Architecture::by_name(name, 1)?,
+        (None, None) => unreachable!("clap asks for one of them"),
+    };
+    Ok(architecture.fewest_points().is_some())
+}
+
+fn config(args: &Train, clouds: bool) -> TrainConfig {
+    let defaults = if clouds {
+        TrainConfig::clouds(args.epochs)
+    } else {
+        TrainConfig::new(args.objective, args.epochs)
+    };
     TrainConfig {
         objective: args.objective,
         epochs: args.epochs,
         batch_size: args.batch_size.unwrap_or(defaults.batch_size),
-        learning_rate: args.learning_rate,
-        warm_up_epochs: args.warm_up,
-        schedule: args.schedule.clone(),
+        learning_rate: args.learning_rate.unwrap_or(defaults.learning_rate),
+        warm_up_epochs: args.warm_up.unwrap_or(defaults.warm_up_epochs),
+        schedule: args.schedule.clone().unwrap_or(defaults.schedule),
+        rule: args.rule.unwrap_or(defaults.rule),
         momentum: args.momentum,
         weight_decay: args.weight_decay.unwrap_or(defaults.weight_decay),
-        label_smoothing: args.label_smoothing,
+        label_smoothing: args.label_smoothing.unwrap_or(defaults.label_smoothing),
+        smooth_others: defaults.smooth_others,
         augmentation: args.augmentation.unwrap_or(defaults.augmentation),
         rotations: args.rotations,
-        held_out: args.held_out,
+        held_out: args.held_out.unwrap_or(defaults.held_out),
         seed: args.seed,
     }
 }
@@ -210,10 +226,18 @@ fn network_for(
 fn input(
     args: &Train,
     from: Option<&Checkpoint>,
+    architecture: &Architecture,
     data: &dyn Dataset,
 ) -> anyhow::Result<InputContract> {
     if let Some(source) = from {
         return Ok(source.header.input.clone());
+    }
+    if let Some(fewest) = architecture.fewest_points() {
+        let sample = data.batch(&[0])?.samples.images;
+        let contract = InputContract::points(sample.height, fewest);
+        // Refuses images, and clouds that are too small, before anything is trained.
+        contract.normalise(&sample, &Device::default())?;
+        return Ok(contract);
     }
     let measured = InputContract::measured(data, MEASURED_IMAGES)?;
     Ok(match &args.normalise {

@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::dgcnn::{CloudFeature, Dgcnn, DgcnnConfig};
 use super::init::{identify, randomise};
 use super::resnet::{BlockKind, ResNet, ResNetConfig};
 use super::resnet_cifar::{ResNetCifar, ResNetCifarConfig};
@@ -30,6 +31,8 @@ pub enum Architecture {
     Resnet(ResNetConfig),
     /// Vision transformer, timm's form.
     Vit(VitConfig),
+    /// Dynamic graphs of nearest neighbours, for clouds of points.
+    Dgcnn(DgcnnConfig),
 }
 
 const RESNET18: (BlockKind, [usize; 4]) = (BlockKind::Basic, [2, 2, 2, 2]);
@@ -41,7 +44,7 @@ const VIT_BASE: [usize; 3] = [768, 12, 12];
 
 impl Architecture {
     /// The names [`by_name`](Self::by_name) knows, each with a line of explanation.
-    pub const NAMES: [(&'static str, &'static str); 17] = [
+    pub const NAMES: [(&'static str, &'static str); 18] = [
         ("resnet20-cifar", "He et al. for 32x32, 0.27 M parameters"),
         ("resnet32-cifar", "He et al. for 32x32, 0.46 M parameters"),
         ("resnet44-cifar", "He et al. for 32x32, 0.66 M parameters"),
@@ -65,6 +68,7 @@ impl Architecture {
         ("vit-tiny-16", "timm's, 224x224, 5.7 M parameters"),
         ("vit-small-16", "timm's, 224x224, 22 M parameters"),
         ("vit-base-16", "timm's, 224x224, 86 M parameters"),
+        ("dgcnn", "clouds of points, 1.8 M parameters"),
     ];
 
     /// The architecture a name stands for, with a number of classes.
@@ -137,6 +141,13 @@ impl Architecture {
             "vit-tiny-16" => vit(VIT_TINY, 224, 16),
             "vit-small-16" => vit(VIT_SMALL, 224, 16),
             "vit-base-16" => vit(VIT_BASE, 224, 16),
+            "dgcnn" => Self::Dgcnn(DgcnnConfig {
+                k: 20,
+                width: 64,
+                embedding: 1024,
+                feature: CloudFeature::Penultimate,
+                num_classes,
+            }),
             unknown => {
                 return Err(Error::UnknownArchitecture {
                     found: unknown.to_owned(),
@@ -178,14 +189,16 @@ impl Architecture {
             Self::WideResnet(c) => c.num_classes,
             Self::Resnet(c) => c.num_classes,
             Self::Vit(c) => c.num_classes,
+            Self::Dgcnn(c) => c.num_classes,
         }
     }
 
-    /// Side of the square images the architecture was designed for.
+    /// Side of the square images the architecture was designed for; for clouds their points.
     pub fn image_size(&self) -> usize {
         match self {
             Self::Resnet(_) => 224,
             Self::Vit(c) => c.image_size,
+            Self::Dgcnn(_) => 1024,
             _ => 32,
         }
     }
@@ -195,6 +208,14 @@ impl Architecture {
     pub fn fixed_image_size(&self) -> Option<usize> {
         match self {
             Self::Vit(c) => Some(c.image_size),
+            _ => None,
+        }
+    }
+
+    /// The fewest points of a cloud, if it takes clouds and not images.
+    pub fn fewest_points(&self) -> Option<usize> {
+        match self {
+            Self::Dgcnn(c) => Some(c.k),
             _ => None,
         }
     }
@@ -217,6 +238,7 @@ impl Architecture {
             Self::Resnet26(c) => c.problems(),
             Self::WideResnet(c) => c.problems(),
             Self::Vit(c) => c.problems(),
+            Self::Dgcnn(c) => c.problems(),
             Self::ResnetSimclr(_) | Self::Resnet(_) => Vec::new(),
         };
         // Guards against a header that would make us allocate the moon.
@@ -249,6 +271,7 @@ impl Architecture {
             Self::WideResnet(c) => Network::WideResNet(c.init(device)),
             Self::Resnet(c) => Network::ResNet(c.init(device)),
             Self::Vit(c) => Network::VisionTransformer(c.init(device)),
+            Self::Dgcnn(c) => Network::Dgcnn(c.init(device)),
         }))
     }
 
@@ -273,6 +296,8 @@ pub enum Network {
     ResNet(ResNet),
     /// See [`super::vit`].
     VisionTransformer(VisionTransformer),
+    /// See [`super::dgcnn`].
+    Dgcnn(Dgcnn),
 }
 
 /// Calls a method of the network inside.
@@ -285,6 +310,7 @@ macro_rules! inner {
             Self::WideResNet($network) => $call,
             Self::ResNet($network) => $call,
             Self::VisionTransformer($network) => $call,
+            Self::Dgcnn($network) => $call,
         }
     };
 }
@@ -292,6 +318,10 @@ macro_rules! inner {
 impl Backbone for Network {
     fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
         inner!(self, network => network.features(images, norm))
+    }
+
+    fn training_logits(&self, images: Tensor<4>, draw: u64) -> Tensor<2> {
+        inner!(self, network => network.training_logits(images, draw))
     }
 
     fn logits(&self, features: Tensor<2>) -> Tensor<2> {

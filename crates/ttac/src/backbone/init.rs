@@ -48,7 +48,8 @@ pub(super) fn randomise<B: Backbone>(backbone: B, seed: u64) -> B {
                 let normal = StandardNormal.sample_iter(&mut rng);
                 normal.take(count).map(|z: f32| z * 0.02).collect()
             }
-            [_, inputs] => {
+            // One-dimensional convolutions have a kernel of one: they are linear layers, too.
+            [_, inputs] | [_, inputs, 1] => {
                 let bound = 1.0 / (inputs as f32).sqrt();
                 (0..count)
                     .map(|_| rng.random_range(-bound..bound))

@@ -1,11 +1,12 @@
 //! Classifiers, split where adaptation needs them split.
 //!
-//! A [`Backbone`] maps images to features and features to logits. [`Network`] is the closed set of
+//! A [`Backbone`] maps images (or clouds of points) to features and features to logits. [`Network`] is the closed set of
 //! architectures this crate knows; [`Architecture`] is its configuration and can be written down.
 //! Paths of modules equal the keys of the published PyTorch checkpoints, so that loading needs no
 //! table of names.
 
 mod architecture;
+pub mod dgcnn;
 mod init;
 mod keys;
 pub mod layers;
@@ -59,7 +60,8 @@ pub enum Adaptable {
 
 /// A classifier that shows its features.
 pub trait Backbone: Module {
-    /// Features of normalised images: `[batch, height, width, 3]` to `[batch, num_features]`.
+    /// Features of normalised images: `[batch, height, width, 3]` to `[batch, num_features]`. Clouds are
+    /// `[batch, points, 1, 3]`.
     fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2>;
 
     /// Class scores of features: `[batch, num_features]` to `[batch, num_classes]`.
@@ -114,6 +116,13 @@ pub trait Backbone: Module {
     /// Class scores of normalised images: `logits(features(images))`.
     fn forward(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
         self.logits(self.features(images, norm))
+    }
+
+    /// Class scores of the source training: as [`forward`](Self::forward) with
+    /// [`BatchUpdating`](NormMode::BatchUpdating), and with dropout drawn from `draw` where the network has it.
+    /// Nothing else ever drops anything.
+    fn training_logits(&self, images: Tensor<4>, _draw: u64) -> Tensor<2> {
+        self.forward(images, NormMode::BatchUpdating)
     }
 
     /// The parameters in a set, as a group for Burn's optimisers and gradient switches.

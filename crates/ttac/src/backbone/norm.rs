@@ -151,19 +151,36 @@ impl BatchNorm {
         norm: NormMode,
     ) -> Tensor<4> {
         let [batch, height, width, _] = x.dims();
-        let statistics = match norm {
+        let (weight, bias) = (self.weight.val(), self.bias.val());
+        let statistics = self.statistics(norm);
+        let out = batch_norm(x, weight, bias, residual, statistics, self.options(relu));
+        self.follow(out.mean, out.variance, batch * height * width, norm);
+        out.y
+    }
+
+    /// Mean and variance to normalise by, none where they are the batch's.
+    pub(super) fn statistics(&self, norm: NormMode) -> Option<(Tensor<1>, Tensor<1>)> {
+        match norm {
             NormMode::Running => Some((self.running_mean.value(), self.running_var.value())),
             NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => None,
-        };
-        let (weight, bias) = (self.weight.val(), self.bias.val());
-        let out = batch_norm(x, weight, bias, residual, statistics, self.options(relu));
+        }
+    }
+
+    /// Moves the running statistics towards those of a batch of `count` values per channel, where the mode says so.
+    pub(super) fn follow(
+        &self,
+        mean: Tensor<1>,
+        variance: Tensor<1>,
+        count: usize,
+        norm: NormMode,
+    ) {
         let momentum = match norm {
             NormMode::Running | NormMode::Batch => None,
             NormMode::BatchUpdating => Some(self.momentum),
             NormMode::Blending { momentum } => Some(momentum),
         };
         if let Some(momentum) = momentum {
-            let count = (batch * height * width) as f64;
+            let count = count as f64;
             let unbiased = if count > 1.0 {
                 count / (count - 1.0)
             } else {
@@ -172,10 +189,9 @@ impl BatchNorm {
             let blend = |running: &Buffer, new: Tensor<1>| {
                 running.set(running.value() * (1.0 - momentum) + new * momentum);
             };
-            blend(&self.running_mean, out.mean);
-            blend(&self.running_var, out.variance * unbiased);
+            blend(&self.running_mean, mean);
+            blend(&self.running_var, variance * unbiased);
         }
-        out.y
     }
 
     pub(super) fn options(&self, relu: bool) -> BatchNormOptions {

@@ -26,8 +26,13 @@ pub fn import(
 ) -> Result<(Network, LoadReport)> {
     let network = architecture.init(0, device)?;
     let expected = parameters(&network);
-    let found = read_foreign(path)?;
-    let (report, fitting) = LoadReport::sort(&network, strip_prefix(&expected, found));
+    let mut found = strip_prefix(&expected, read_foreign(path)?);
+    if matches!(architecture, Architecture::Dgcnn(_)) {
+        // PyTorch's program holds each of its first five norms twice, as `bn1` and as `conv1.1`.
+        let twins: Vec<String> = (1..=5).map(|layer| format!("conv{layer}.1.")).collect();
+        found.retain(|key, _| !twins.iter().any(|twin| key.starts_with(twin)));
+    }
+    let (report, fitting) = LoadReport::sort(&network, found);
     let usable = report.is_complete()
         || (allow_partial && report.not_finite.is_empty() && report.loaded > 0);
     if !usable {

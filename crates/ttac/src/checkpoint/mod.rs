@@ -10,6 +10,7 @@ mod report;
 
 pub use import::{export, foreign_tensors, import};
 pub use native::{
-    Augmentation, Checkpoint, FORMAT, Header, InputContract, Objective, Provenance, fingerprint,
+    Augmentation, Checkpoint, FORMAT, Header, InputContract, InputKind, Objective, Provenance,
+    fingerprint,
 };
 pub use report::LoadReport;

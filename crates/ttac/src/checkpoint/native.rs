@@ -37,18 +37,42 @@ pub struct Header {
     pub provenance: Provenance,
 }
 
-/// What a network expects of its images: RGB, scaled to `[0, 1]`, then `(x - mean) / std`.
+/// What a network expects of its input. Images: RGB, scaled to `[0, 1]`, then `(x - mean) / std`. Clouds: coordinates as they
+/// are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputContract {
-    /// Rows.
+    /// Images, unless it says otherwise.
+    #[serde(default, skip_serializing_if = "InputKind::is_image")]
+    pub kind: InputKind,
+    /// Rows; for clouds the points of those it was trained with.
     pub height: usize,
-    /// Columns.
+    /// Columns; for clouds [`Images::CLOUD_WIDTH`](crate::data::Images::CLOUD_WIDTH).
     pub width: usize,
     /// Mean per channel.
     pub mean: [f32; 3],
     /// Standard deviation per channel.
     pub std: [f32; 3],
+}
+
+/// What a network looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InputKind {
+    /// Pictures of one size.
+    #[default]
+    Image,
+    /// Clouds of points.
+    Points {
+        /// The fewest points of a cloud: as many as the network takes for neighbours.
+        fewest: usize,
+    },
+}
+
+impl InputKind {
+    fn is_image(&self) -> bool {
+        *self == Self::Image
+    }
 }
 
 /// How training images were varied. Source statistics are made with the same variation.
@@ -65,6 +89,32 @@ pub enum Augmentation {
     ResizedCropFlip,
     /// The above with colour jitter and greyscale (SimCLR).
     Simclr,
+    /// Of clouds: scaled by 2/3 to 3/2 and shifted by up to 0.2 along every axis, points shuffled (DGCNN).
+    ScaleShift,
+}
+
+impl Augmentation {
+    /// Refuses to vary clouds like images, or images like clouds.
+    pub fn check(self, input: &InputContract) -> Result<()> {
+        let of_clouds = match self {
+            Self::Unknown | Self::None => return Ok(()),
+            Self::ScaleShift => true,
+            Self::PadCropFlip | Self::ResizedCropFlip | Self::Simclr => false,
+        };
+        if of_clouds == (input.kind != InputKind::Image) {
+            return Ok(());
+        }
+        let (expected, found) = if of_clouds {
+            ("clouds of points", "images")
+        } else {
+            ("images", "clouds of points")
+        };
+        Err(Error::Mismatch {
+            what: format!("augmentation {self:?}"),
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        })
+    }
 }
 
 /// What the weights were trained for.
@@ -131,6 +181,17 @@ impl InputContract {
         ),
         ("none", [0.0; 3], [1.0; 3]),
     ];
+
+    /// Clouds of `points` points, or of any other number from `fewest` on.
+    pub fn points(points: usize, fewest: usize) -> Self {
+        Self {
+            kind: InputKind::Points { fewest },
+            height: points,
+            width: crate::data::Images::CLOUD_WIDTH,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+        }
+    }
 
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -53,7 +53,8 @@ impl Corrupted {
     }
 }
 
-fn invalid(error: &ttac_corrupt::Error) -> Error {
+/// An error of the corruptions, with its hint.
+pub(super) fn invalid(error: &ttac_corrupt::Error) -> Error {
     let hint = error
         .hint()
         .map_or(String::new(), |hint| format!("; {hint}"));

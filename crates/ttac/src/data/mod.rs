@@ -1,6 +1,6 @@
-//! Images and labels, one file per format.
+//! Images or clouds of points with labels, one file per format.
 //!
-//! A [`Dataset`] hands out RGB bytes; what a network makes of them (mean, standard deviation, size)
+//! A [`Dataset`] hands out RGB bytes, or [clouds](Images::from_clouds); what a network makes of them (mean, standard deviation, size)
 //! is the [`InputContract`] of its checkpoint. Labels travel beside the [`Samples`], never inside
 //! them, because a method that adapts may not see them.
 
@@ -10,22 +10,28 @@ mod cifar10;
 mod cifar100;
 mod cifar10_1;
 mod cifar_c;
+mod clouds;
 mod corrupted;
+mod corrupted_clouds;
+mod dice;
 mod grey;
 mod idx;
 mod image_folder;
+mod modelnet;
 mod npy;
 mod open;
 mod part;
 mod problem;
 mod resize;
 mod shapes10;
+mod solids10;
 mod split;
 mod usps;
 
 use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use ttac_corrupt::points::Mesh;
 
 pub use augment::{Adjustment, Crop, Draw, Variation, augment, rotate};
 pub use cifar_c::CifarC;
@@ -33,21 +39,27 @@ pub use cifar10::{CIFAR10_CLASSES, Cifar10};
 pub use cifar10_1::Cifar10Dot1;
 pub use cifar100::{CIFAR100_CLASSES, Cifar100};
 pub use corrupted::Corrupted;
+pub use corrupted_clouds::CorruptedClouds;
 pub use idx::{DIGIT_CLASSES, FASHION_MNIST_CLASSES, Idx};
 pub use image_folder::ImageFolder;
+pub use modelnet::{
+    MODELNET10_CLASSES, MODELNET40_CLASSES, ModelNet10Voxels, ModelNet40, ModelNet40C,
+    ModelNet40Text, open_modelnet40,
+};
 pub use open::{DATA_NAMES, OpenOptions, open};
 pub use part::Part;
 pub use shapes10::{SHAPES10_CLASSES, Shapes10};
+pub use solids10::{SOLIDS10_CLASSES, Solids10};
 pub use split::Split;
 pub use usps::Usps;
 
-use crate::checkpoint::InputContract;
+use crate::checkpoint::{InputContract, InputKind};
 use crate::{Error, Result};
 
 /// Position of a sample in its data set.
 pub type SampleId = u64;
 
-/// RGB images of one size as bytes.
+/// RGB images of one size as bytes; or [clouds](Self::from_clouds), which travel the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
     /// Rows of an image.
@@ -83,7 +95,7 @@ pub struct Batch {
     pub labels: Vec<usize>,
 }
 
-/// A labelled set of images that can be read in any order.
+/// A labelled set of images or clouds that can be read in any order.
 pub trait Dataset: Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
@@ -128,6 +140,11 @@ pub trait Dataset: Send + Sync {
         None
     }
 
+    /// The surfaces of samples, where a set of clouds has them.
+    fn meshes(&self, _ids: &[SampleId]) -> Option<Vec<Mesh>> {
+        None
+    }
+
     /// How many samples were left out because they could not be read; only where that was asked for.
     fn skipped(&self) -> usize {
         0
@@ -136,7 +153,8 @@ pub trait Dataset: Send + Sync {
 
 impl InputContract {
     /// The contract that makes the images of a data set, at their own size, zero in mean and one in
-    /// standard deviation per channel. Measured on at most `limit` images, spread over the set.
+    /// standard deviation per channel. Measured on at most `limit` images, spread over the set. Clouds
+    /// are taken as they are.
     pub fn measured(data: &dyn Dataset, limit: usize) -> Result<Self> {
         let count = data.len().min(limit);
         if count == 0 {
@@ -152,6 +170,9 @@ impl InputContract {
         let (mut height, mut width) = (0, 0);
         for ids in ids.chunks(256) {
             let images = data.batch(ids)?.samples.images;
+            if images.width == Images::CLOUD_WIDTH {
+                return Ok(Self::points(images.height, 1));
+            }
             (height, width) = (images.height, images.width);
             for pixel in images.pixels.as_chunks::<3>().0 {
                 for channel in 0..3 {
@@ -170,6 +191,7 @@ impl InputContract {
             (variance.max(1.0).sqrt() / 255.0) as f32
         });
         Ok(Self {
+            kind: InputKind::Image,
             height,
             width,
             mean: mean.map(|m| (m / 255.0) as f32),
@@ -177,13 +199,21 @@ impl InputContract {
         })
     }
 
-    /// Images as a network wants them: `(x / 255 - mean) / std`, `[count, height, width, 3]`.
+    /// Samples as a network wants them: of images `(x / 255 - mean) / std`, `[count, height, width, 3]`; of clouds
+    /// the coordinates, `[count, points, 1, 3]`, of any number of points.
     pub fn normalise(&self, images: &Images, device: &Device) -> Result<Tensor<4>> {
+        if let InputKind::Points { fewest } = self.kind {
+            return coordinates(images, fewest, device);
+        }
         if (images.height, images.width) != (self.height, self.width) {
+            let found = match images.width {
+                Images::CLOUD_WIDTH => images.describe(),
+                width => format!("{} x {width}", images.height),
+            };
             return Err(Error::Mismatch {
                 what: "image size".to_owned(),
                 expected: format!("{} x {} pixels for this model", self.height, self.width),
-                found: format!("{} x {} in the data", images.height, images.width),
+                found: format!("{found} in the data"),
             });
         }
         // One table of 256 values per channel; the arithmetic is that of torchvision in f32.
@@ -208,6 +238,34 @@ impl InputContract {
         let shape = [images.count(), images.height, images.width, 3];
         Ok(Tensor::from_data(TensorData::new(values, shape), device))
     }
+}
+
+/// Clouds as they are, checked.
+fn coordinates(images: &Images, fewest: usize, device: &Device) -> Result<Tensor<4>> {
+    let values = images.to_clouds().ok_or_else(|| Error::Mismatch {
+        what: "input".to_owned(),
+        expected: "clouds of points for this model".to_owned(),
+        found: format!("{} in the data", images.describe()),
+    })?;
+    if images.height < fewest {
+        return Err(Error::Mismatch {
+            what: "points of a cloud".to_owned(),
+            expected: format!("at least {fewest}, the neighbours that this model looks at"),
+            found: format!("{} in the data", images.height),
+        });
+    }
+    if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+        let (cloud, point) = (at / (3 * images.height), at / 3 % images.height);
+        return Err(Error::Invalid {
+            what: "cloud",
+            problem: format!(
+                "point {point} of cloud {cloud} of the batch is {}",
+                values[at]
+            ),
+        });
+    }
+    let shape = [images.count(), images.height, 1, 3];
+    Ok(Tensor::from_data(TensorData::new(values, shape), device))
 }
 
 /// The folder data sets live in: `$TTAC_DATA`, else `ttac/data` in the user's cache folder.

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Cifar10, Cifar10Dot1, Cifar100, CifarC, Corrupted, Dataset, Idx, ImageFolder, Shapes10, Split,
-    Usps,
+    Cifar10, Cifar10Dot1, Cifar100, CifarC, Corrupted, CorruptedClouds, Dataset, Idx, ImageFolder,
+    ModelNet10Voxels, ModelNet40C, Shapes10, Solids10, Split, Usps, open_modelnet40,
 };
 use crate::{Error, Result, nearest};
 
 /// Names of the data sets that [`open`] knows.
-pub const DATA_NAMES: [&str; 10] = [
+pub const DATA_NAMES: [&str; 14] = [
     "cifar10",
     "cifar100",
     "cifar10-c",
@@ -20,7 +20,14 @@ pub const DATA_NAMES: [&str; 10] = [
     "usps",
     "image-folder",
     "shapes10",
+    "solids10",
+    "modelnet40",
+    "modelnet40-c",
+    "modelnet10-derived",
 ];
+
+/// Points that a corruption of clouds is made from, twice as many as it starts with.
+const DENSE: usize = 2 * Solids10::POINTS;
 
 /// What else decides how a data set is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +114,7 @@ impl OpenOptions {
 }
 
 /// Opens a data set by its name, one of [`DATA_NAMES`], in the folder it lies in
-/// (`shapes10` is drawn by code and looks at no folder). A corruption of a clean set is made on the fly.
+/// (`shapes10` and `solids10` are made by code and look at no folder). A corruption of a clean set is made on the fly.
 pub fn open(
     name: &str,
     root: &Path,
@@ -130,6 +137,28 @@ pub fn open(
                 "cifar10-c" => CifarC::cifar10(root, corruption, severity)?,
                 _ => CifarC::cifar100(root, corruption, severity)?,
             }))
+        }
+        "modelnet40-c" => {
+            test_only()?;
+            let (corruption, severity) = options.corrupted(name)?;
+            Ok(Box::new(ModelNet40C::open(root, corruption, severity)?))
+        }
+        "solids10" | "modelnet40" | "modelnet10-derived" => {
+            let clean = options.corruption.is_none() && options.severity.is_none();
+            let points = if clean { Solids10::POINTS } else { DENSE };
+            let clouds: Box<dyn Dataset> = match name {
+                "solids10" => Box::new(Solids10::standard(split).with_points(points)),
+                "modelnet40" => open_modelnet40(root, split, points)?,
+                _ => Box::new(ModelNet10Voxels::open(root, split, points)?),
+            };
+            if clean {
+                return Ok(clouds);
+            }
+            let (corruption, severity) = options.corrupted(name)?;
+            let (seed, points) = (options.corruption_seed, Solids10::POINTS);
+            Ok(Box::new(CorruptedClouds::new(
+                clouds, corruption, severity, seed, points,
+            )?))
         }
         "image-folder" => Ok(Box::new(ImageFolder::open(root, split, options)?)),
         _ if DATA_NAMES.contains(&name) => {

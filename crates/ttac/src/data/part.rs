@@ -40,6 +40,10 @@ impl Dataset for Part {
         self.whole.corruption()
     }
 
+    fn meshes(&self, ids: &[SampleId]) -> Option<Vec<ttac_corrupt::points::Mesh>> {
+        self.whole.meshes(ids)
+    }
+
     fn skipped(&self) -> usize {
         self.whole.skipped()
     }

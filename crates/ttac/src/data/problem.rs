@@ -10,10 +10,17 @@ pub(super) fn absent(data: &'static str, root: &Path, problem: String) -> Error 
         data,
         path: root.to_owned(),
         problem,
-        hint: Some(format!(
-            "`ttac fetch {data}` brings it, `--root DIR` says where it already lies"
-        )),
+        hint: Some(if has_no_address(data) {
+            "`--root DIR` says where it lies; `ttac fetch` cannot bring it".to_owned()
+        } else {
+            format!("`ttac fetch {data}` brings it, `--root DIR` says where it already lies")
+        }),
     }
+}
+
+/// Whether a set has to be brought by hand.
+fn has_no_address(data: &str) -> bool {
+    data.starts_with("modelnet")
 }
 
 /// A file that is there and wrong.
@@ -22,9 +29,13 @@ pub(super) fn damaged(data: &'static str, path: &Path, problem: String) -> Error
         data,
         path: path.to_owned(),
         problem,
-        hint: Some(format!(
-            "the file is damaged or of another data set: remove it and run `ttac fetch {data}`"
-        )),
+        hint: Some(if has_no_address(data) {
+            "the file is damaged or of another data set".to_owned()
+        } else {
+            format!(
+                "the file is damaged or of another data set: remove it and run `ttac fetch {data}`"
+            )
+        }),
     }
 }
 

@@ -46,11 +46,7 @@ impl Stream<'_> {
                 None => whole = Some(part),
                 Some(whole) => {
                     whole.samples.ids.extend(part.samples.ids);
-                    whole
-                        .samples
-                        .images
-                        .pixels
-                        .extend(part.samples.images.pixels);
+                    whole.samples.images.append(part.samples.images)?;
                     whole.labels.extend(part.labels);
                 }
             }
@@ -294,6 +290,7 @@ impl<'a> Runner<'a> {
         }
         let before = first.then(|| method.predict(images.clone()));
         let predicted_before = start.elapsed().as_secs_f64();
+        self.queue.check(&batch.samples.images)?;
         let left = self.queue.push(&batch.samples);
         method.forget(&left);
         let learned = self.rehearse(method, index)?;
@@ -385,6 +382,10 @@ impl<'a> Runner<'a> {
             epoch: draw,
             view,
         };
+        if wants != Wants::Nothing {
+            // Either kind of copy is made of images.
+            Augmentation::Simclr.check(self.stream.input)?;
+        }
         match wants {
             Wants::Nothing => Ok(None),
             Wants::Contrastive => {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::data::{Images, SampleId, Samples};
+use crate::{Error, Result};
 
 /// The newest samples of a stream, first in, first out, as bytes: 4096 images of 32 x 32 are 12.6 MB.
 #[derive(Clone, Debug)]
@@ -35,6 +36,25 @@ impl Queue {
     /// Whether the next sample drives one out.
     pub fn is_full(&self) -> bool {
         self.items.len() >= self.capacity
+    }
+
+    /// Whether samples are of the size of those that wait, which clouds under two corruptions are not.
+    pub fn check(&self, images: &Images) -> Result<()> {
+        let size = (images.height, images.width);
+        if self.is_empty() || self.size == size {
+            return Ok(());
+        }
+        let (height, width) = self.size;
+        let waiting = Images {
+            height,
+            width,
+            pixels: Vec::new(),
+        };
+        Err(Error::Mismatch {
+            what: "sizes of samples in one queue".to_owned(),
+            expected: waiting.describe(),
+            found: images.describe(),
+        })
     }
 
     /// Adds samples, and tells which ones left.

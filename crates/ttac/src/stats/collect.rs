@@ -58,6 +58,7 @@ pub fn collect<B: Backbone>(
     device: &Device,
     mut watch: impl FnMut(usize),
 ) -> Result<SourceStatistics> {
+    config.transform.check(input)?;
     let (classes, features) = (network.num_classes(), network.num_features());
     let mut global = Moments::new(features, CovarianceKind::Full);
     let mut by_class: Vec<Moments> = (0..classes)

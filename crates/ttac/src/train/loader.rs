@@ -3,8 +3,8 @@
 use std::sync::mpsc::SyncSender;
 
 use burn::tensor::{Device, Tensor};
-use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{Rotations, TrainConfig};
@@ -21,6 +21,8 @@ pub struct Prepared {
     pub labels: Vec<usize>,
     /// Turned images and by how many quarters, for `rotation`.
     pub turned: Option<(Tensor<4>, Vec<usize>)>,
+    /// Seed of dropout, where the network has it.
+    pub draw: u64,
 }
 
 /// Which images are learned from, and which are kept back.
@@ -66,6 +68,7 @@ impl Division {
 const HELD_OUT: u64 = 1;
 const ORDER: u64 = 2;
 const TURNS: u64 = 3;
+const DROPOUT: u64 = 4;
 
 /// One stream of random numbers per purpose and epoch.
 fn stream(seed: u64, epoch: usize, purpose: u64) -> ChaCha8Rng {
@@ -130,6 +133,7 @@ impl Loader<'_> {
             images: normalise(&images)?,
             labels: batch.labels,
             turned,
+            draw: stream(self.config.seed ^ ids[0].rotate_left(32), epoch, DROPOUT).next_u64(),
         })
     }
 

@@ -33,19 +33,27 @@ pub fn objective<B: Backbone>(network: &B, prepared: Prepared, config: &TrainCon
         images,
         mut labels,
         turned,
+        draw,
     } = prepared;
     let classify = |logits: Tensor<2>, labels: &[usize]| match config.label_smoothing {
         0.0 => cross_entropy(logits, labels),
+        share if config.smooth_others => {
+            smoothed_cross_entropy(logits, labels, LabelSmoothing::OtherClasses(share))
+        }
         share => smoothed_cross_entropy(logits, labels, LabelSmoothing::AllClasses(share)),
     };
-    let features = network.features(images, NormMode::BatchUpdating);
-    let logits = network.logits(features.clone());
-    match config.objective {
-        Objective::Plain => Objectives {
+    if config.objective == Objective::Plain {
+        let logits = network.training_logits(images, draw);
+        return Objectives {
             right: right(&logits, &labels),
             loss: classify(logits, &labels),
             auxiliary: None,
-        },
+        };
+    }
+    let features = network.features(images, NormMode::BatchUpdating);
+    let logits = network.logits(features.clone());
+    match config.objective {
+        Objective::Plain => unreachable!("it was made above"),
         Objective::Simclr => {
             labels.extend_from_within(..);
             let projections = network.projection(features).expect("a projection head");

@@ -22,14 +22,73 @@ pub enum Schedule {
         /// The factor.
         factor: f64,
     },
+    /// By a factor after every so many epochs in which the mean training loss did not fall, as PyTorch's
+    /// `ReduceLROnPlateau`: an epoch is better than the best before if its loss is below that by one in ten thousand.
+    Plateau {
+        /// The factor.
+        factor: f64,
+        /// Epochs without a better loss that are let pass.
+        patience: usize,
+        /// The least share of the highest rate.
+        floor: f64,
+    },
 }
 
 impl Schedule {
+    /// The schedule of DGCNN: halved after ten epochs without progress, down to a hundredth.
+    pub const PLATEAU: Self = Self::Plateau {
+        factor: 0.5,
+        patience: 10,
+        floor: 0.01,
+    };
+
+    /// The share after epochs with these mean losses, for [`Plateau`](Self::Plateau); one for the others.
+    ///
+    /// ```
+    /// use ttac::train::Schedule;
+    ///
+    /// let losses = [2.0, 1.0, 1.0, 1.5];
+    /// let schedule = |patience| Schedule::Plateau { factor: 0.5, patience, floor: 0.01 };
+    /// assert_eq!(schedule(1).share_after(&losses), 0.5);
+    /// assert_eq!(schedule(2).share_after(&losses), 1.0);
+    /// ```
+    pub fn share_after(&self, losses: &[f64]) -> f64 {
+        let Self::Plateau {
+            factor,
+            patience,
+            floor,
+        } = self
+        else {
+            return 1.0;
+        };
+        let (mut share, mut best, mut waited) = (1.0, f64::INFINITY, 0);
+        for &loss in losses {
+            if loss < best * (1.0 - 1e-4) {
+                (best, waited) = (loss, 0);
+            } else {
+                waited += 1;
+            }
+            if waited > *patience {
+                share = f64::max(share * factor, *floor);
+                waited = 0;
+            }
+        }
+        share
+    }
+
     pub(super) fn problems(&self, epochs: usize) -> Vec<String> {
         match self {
             Self::Constant {} => Vec::new(),
             Self::Cosine { floor } if (0.0..=1.0).contains(floor) => Vec::new(),
             Self::Cosine { floor } => vec![format!("`floor` must be 0 to 1, found {floor}")],
+            Self::Plateau { factor, floor, .. } => {
+                let fits = |x: f64| (0.0..=1.0).contains(&x);
+                let pairs = [("factor", *factor), ("floor", *floor)];
+                let wrong = pairs.into_iter().filter(|(_, value)| !fits(*value));
+                wrong
+                    .map(|(name, value)| format!("`{name}` must be 0 to 1, found {value}"))
+                    .collect()
+            }
             Self::Step { milestones, factor } => {
                 let mut problems = Vec::new();
                 if !(factor.is_finite() && *factor > 0.0) {
@@ -59,7 +118,7 @@ impl Schedule {
             return time / warm_up;
         }
         match self {
-            Self::Constant {} => 1.0,
+            Self::Constant {} | Self::Plateau { .. } => 1.0,
             Self::Cosine { floor } => {
                 let way = (time - warm_up) / (epochs - warm_up);
                 floor + (1.0 - floor) * 0.5 * (1.0 + (PI * way).cos())

@@ -9,10 +9,10 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
 
-use super::TrainConfig;
 use super::loader::{Division, Loader, Prepared};
 use super::objective::{objective, right};
 use super::state::{State, Tally};
+use super::{Rule, TrainConfig};
 use crate::backbone::{
     Adaptable, Architecture, Backbone, Network, NormMode, load_tensors, tensors,
 };
@@ -113,6 +113,7 @@ impl Trainer {
             network = load_tensors(network, &tensors(source));
         }
         check_heads(&network, &architecture, config.objective)?;
+        config.augmentation.check(&input)?;
         Ok(Self {
             optimiser: optimiser(&config),
             network: Some(network.trainable(Adaptable::All)),
@@ -283,7 +284,14 @@ impl Trainer {
         let time = (self.state.step + 1) as f64 / division.steps(config) as f64;
         let end = config.epochs as f64;
         let time = time.min(end);
-        config.learning_rate * config.schedule.share(time, config.warm_up_epochs, end)
+        let share = config.schedule.share(time, config.warm_up_epochs, end);
+        let losses: Vec<f64> = self
+            .state
+            .log
+            .iter()
+            .filter_map(|line| loss_of(line))
+            .collect();
+        config.learning_rate * share * config.schedule.share_after(&losses)
     }
 
     fn end_epoch(
@@ -370,10 +378,24 @@ fn held_out_error(line: &str) -> Option<f64> {
     line["held_out_error_percent"].as_f64()
 }
 
+fn loss_of(line: &str) -> Option<f64> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    line["loss"].as_f64()
+}
+
 fn optimiser(config: &TrainConfig) -> Optimiser {
-    OptimiserConfig::Sgd {
-        momentum: config.momentum,
-        weight_decay: config.weight_decay,
+    let weight_decay = config.weight_decay;
+    match config.rule {
+        Rule::Sgd => OptimiserConfig::Sgd {
+            momentum: config.momentum,
+            weight_decay,
+        },
+        Rule::Adam => OptimiserConfig::Adam {
+            beta_1: 0.9,
+            beta_2: 0.999,
+            epsilon: 1e-8,
+            weight_decay,
+        },
     }
     .init()
 }

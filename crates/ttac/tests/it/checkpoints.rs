@@ -10,8 +10,8 @@ use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 use ttac::backbone::{Architecture, Backbone, Network, map_tensors, tensors};
 use ttac::checkpoint::{
-    Augmentation, Checkpoint, FORMAT, Header, InputContract, Objective, Provenance, export,
-    fingerprint, foreign_tensors, import,
+    Augmentation, Checkpoint, FORMAT, Header, InputContract, InputKind, Objective, Provenance,
+    export, fingerprint, foreign_tensors, import,
 };
 use ttac::{Error, Result};
 
@@ -34,6 +34,7 @@ fn checkpoint() -> Checkpoint {
             architecture: tiny(),
             classes: (0..10).map(|i| format!("class {i}")).collect(),
             input: InputContract {
+                kind: InputKind::Image,
                 height: 32,
                 width: 32,
                 mean: [0.485, 0.456, 0.406],

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ttac::checkpoint::InputContract;
+use ttac::checkpoint::{InputContract, InputKind};
 use ttac::data::{Cifar10, Dataset, Images, Split};
 
 const RECORD: usize = 3073;
@@ -133,6 +133,7 @@ fn damaged_records_are_named() {
 #[test]
 fn the_input_contract_normalises_and_checks_the_size() {
     let contract = InputContract {
+        kind: InputKind::Image,
         height: 1,
         width: 2,
         mean: [0.0, 0.5, 1.0],

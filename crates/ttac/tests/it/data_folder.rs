@@ -269,7 +269,8 @@ fn sets_open_by_name() {
         by_name("pets", Split::Test, &options),
         "unknown data set `pets`\n\
          hint: the known ones are `cifar10`, `cifar100`, `cifar10-c`, `cifar100-c`, `cifar10.1`, \
-         `mnist`, `fashion-mnist`, `usps`, `image-folder`, `shapes10`"
+         `mnist`, `fashion-mnist`, `usps`, `image-folder`, `shapes10`, `solids10`, `modelnet40`, \
+         `modelnet40-c`, `modelnet10-derived`"
     );
     assert_eq!(
         by_name("cifar10-c", Split::Test, &options),

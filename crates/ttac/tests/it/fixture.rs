@@ -76,6 +76,10 @@ impl Fixture {
         values.into_iter().map(f64::from).collect()
     }
 
+    pub fn has(&self, key: &str) -> bool {
+        self.expected.contains_key(key)
+    }
+
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let keys = self.expected.keys();
         keys.filter_map(|key| key.strip_prefix(prefix).map(str::to_owned))
@@ -169,6 +173,9 @@ fn distribution(key: &str, shape: &[usize]) -> (f32, f32) {
             (24.0 / (channels * height * width) as f64).sqrt() as f32,
             0.0,
         ),
+        ("weight", [_, channels, length]) => {
+            ((24.0 / (channels * length) as f64).sqrt() as f32, 0.0)
+        }
         ("weight", [_, inputs]) => ((12.0 / *inputs as f64).sqrt() as f32, 0.0),
         ("weight" | "running_var", _) => (0.5, 1.0),
         ("bias" | "cls_token" | "pos_embed", _) => (0.5, 0.0),

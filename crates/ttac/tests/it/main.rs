@@ -31,6 +31,9 @@ mod data_folder;
 /// The embedded images: balanced, the same bits everywhere, every class a different shape.
 mod shapes10;
 
+/// Clouds: the embedded solids, readers of `ModelNet`, and every way a cloud can be wrong.
+mod clouds;
+
 /// Streams: every sample once, proportions as asked, the same plan for the same seed.
 mod streams;
 

@@ -25,8 +25,11 @@ const GRADIENT: f64 = 1e-4;
 /// the fixtures were chosen so that no ReLU changes sides by rounding.
 const TRAJECTORY: f64 = 1e-4;
 
-fn images(count: usize, size: usize, device: &Device) -> Tensor<4> {
-    let shape = [count, size, size, 3];
+/// A bias of DGCNN before a batch norm: its gradient is nothing but rounding errors.
+const CANCELLED: &str = "linear2.bias";
+
+fn images(count: usize, [height, width]: [usize; 2], device: &Device) -> Tensor<4> {
+    let shape = [count, height, width, 3];
     let values = values("input", shape.iter().product(), 3.0, 0.0);
     Tensor::from_data(TensorData::new(values, shape), device)
 }
@@ -58,6 +61,9 @@ impl ModuleVisitor for Compare<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.get::<D>(param.id) {
             let key = format!("{}{}", self.prefix, self.keys[&param.id]);
+            if self.keys[&param.id] == CANCELLED && !self.fixture.has(&key) {
+                return;
+            }
             self.fixture.compare("gradients", &key, &gradient);
             self.seen += 1;
         }
@@ -88,9 +94,14 @@ fn compare_gradients(
     assert_eq!(compare.seen, expected, "number of `{prefix}` gradients");
 }
 
+/// Rows and columns of a fixture's input.
+fn size_of(about: &Value) -> [usize; 2] {
+    [1, 2].map(|axis| about["input"]["shape"][axis].as_u64().unwrap() as usize)
+}
+
 fn ladder(fixture: &str, architecture: &Architecture) {
     let mut fixture = Fixture::open(fixture);
-    let size = fixture.about["input"]["shape"][1].as_u64().unwrap() as usize;
+    let size = size_of(&fixture.about);
     let plain = Device::flex();
     let network = network(architecture, &plain);
 
@@ -175,7 +186,7 @@ fn projection(fixture: &str, architecture: &Architecture) {
     let mut fixture = Fixture::open(fixture);
     let device = Device::flex();
     let network = network(architecture, &device);
-    let features = network.features(images(BATCH, 16, &device), NormMode::Running);
+    let features = network.features(images(BATCH, [16, 16], &device), NormMode::Running);
     let projected = network.projection(features).unwrap();
     fixture.compare("projection", "projection", &projected);
     fixture.expect("projection", FORWARD);
@@ -213,7 +224,7 @@ fn rotation(fixture: &str, architecture: &Architecture) {
             &architecture.with_field("rotation", place).unwrap(),
             &device,
         );
-        let x = images(BATCH, 16, &device);
+        let x = images(BATCH, [16, 16], &device);
         let turned = network.rotation(x, NormMode::Running).unwrap();
         fixture.compare("rotation", key, &turned);
     }
@@ -279,7 +290,7 @@ fn the_norms_of_a_transformer_are_its_affine_group() {
 fn a_transformer_refuses_images_of_another_size() {
     let device = Device::flex();
     let network = tiny("vit-tiny-4", &TRANSFORMER).blank(&device).unwrap();
-    let _ = network.features(images(1, 24, &device), NormMode::Running);
+    let _ = network.features(images(1, [24; 2], &device), NormMode::Running);
 }
 
 #[test]
@@ -301,21 +312,32 @@ fn impossible_transformers_are_refused_with_every_reason() {
 }
 
 #[test]
+fn dgcnn() {
+    let fields = [("k", "6"), ("width", "8"), ("embedding", "32")];
+    ladder("net-dgcnn", &tiny("dgcnn", &fields));
+}
+
+/// Which of two points that are nearly equally far is the twentieth neighbour depends on rounding, and 8,192 neighbourhoods are
+/// looked up. PyTorch's own float32 is within 3e-4 of the reference.
+const NEIGHBOURS: f64 = 1e-3;
+
+#[test]
 fn logits_at_full_size() {
     let device = Device::flex();
     for (name, _) in Architecture::NAMES {
         let mut fixture = Fixture::open(&format!("full-{name}"));
         let about: &Value = &fixture.about;
         let classes = about["config"]["classes"].as_u64().unwrap() as usize;
-        let size = about["input"]["shape"][1].as_u64().unwrap() as usize;
+        let size = size_of(about);
         let architecture = Architecture::by_name(name, classes).unwrap();
-        assert_eq!(architecture.image_size(), size);
+        assert_eq!(architecture.image_size(), size[0]);
         assert_eq!(architecture.name(), name);
         let x = images(2, size, &device);
         let logits = network(&architecture, &device).forward(x, NormMode::Running);
         fixture.compare("logits", "logits", &logits);
         // Up to 110 layers; PyTorch's own float32 is within 6e-7 of the reference.
-        fixture.expect("logits", FORWARD);
+        let clouds = architecture.fewest_points().is_some();
+        fixture.expect("logits", if clouds { NEIGHBOURS } else { FORWARD });
     }
 }
 

@@ -124,6 +124,7 @@ fn five_joint_steps_with_contrast() {
     let fixture = Fixture::open_in("objectives", "train-simclr");
     let views = ["view1", "view2"].map(|name| fixture.input::<4>(name, &device()));
     let prepared = Prepared {
+        draw: 0,
         images: Tensor::cat(views.to_vec(), 0),
         labels: vec![0, 7, 4, 1],
         turned: None,
@@ -144,6 +145,7 @@ fn five_joint_steps_with_rotations() {
         turned.push(quarter(turned[turn].clone()));
     }
     let prepared = Prepared {
+        draw: 0,
         labels: vec![0, 7, 4, 1],
         turned: Some((Tensor::cat(turned, 0), (0..16).map(|i| i / 4).collect())),
         images,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use safetensors::SafeTensors;
 use ttac::backbone::{Architecture, Backbone, NormMode};
-use ttac::checkpoint::{InputContract, import};
+use ttac::checkpoint::{InputContract, InputKind, import};
 use ttac::data::{Cifar10, Dataset, Split, default_root};
 
 use crate::fixture::{self, note};
@@ -40,6 +40,7 @@ fn predictions_agree(architecture: &str, weights: &str, fixture: &str) {
     let (network, _) = import(&weights, &architecture, false, &device).unwrap();
     let (_, mean, std) = InputContract::NORMALISATIONS[0];
     let contract = InputContract {
+        kind: InputKind::Image,
         height: 32,
         width: 32,
         mean,

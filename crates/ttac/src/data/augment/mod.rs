@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod cloud;
 mod colour;
 mod crop;
 
@@ -67,10 +68,10 @@ pub struct Variation {
 
 impl Variation {
     /// Draws one for an image of `size`, `[height, width]`. Where the augmentation is
-    /// [`None`](Augmentation::None) or [`Unknown`](Augmentation::Unknown), it changes nothing.
+    /// [`None`](Augmentation::None), [`Unknown`](Augmentation::Unknown) or one of clouds, it changes nothing.
     pub fn draw(augmentation: Augmentation, size: [usize; 2], rng: &mut impl Rng) -> Self {
         let crop = match augmentation {
-            Augmentation::Unknown | Augmentation::None => {
+            Augmentation::Unknown | Augmentation::None | Augmentation::ScaleShift => {
                 return Self {
                     crop: Crop::Whole,
                     flip: false,
@@ -117,6 +118,9 @@ pub fn augment(samples: &Samples, augmentation: Augmentation, draw: Draw) -> Ima
     assert_eq!(ids, count, "{ids} ids for {count} images");
     if matches!(augmentation, Augmentation::Unknown | Augmentation::None) {
         return images.clone();
+    }
+    if augmentation == Augmentation::ScaleShift {
+        return cloud::augment(samples, draw);
     }
     let size = [images.height, images.width];
     let mut pixels = Vec::with_capacity(images.pixels.len());

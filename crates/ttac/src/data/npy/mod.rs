@@ -1,6 +1,6 @@
 //! `.npy` arrays of images and labels, read where they lie.
 
-mod header;
+pub(super) mod header;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -68,10 +68,41 @@ impl ImageArray {
     }
 }
 
+/// The shape and the numbers of an array of `f32` or `f64`.
+pub(super) fn read_floats(data: &'static str, path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
+    let (mut file, header) = open(data, path)?;
+    if header.fortran_order {
+        let problem = "expected C order (the last index runs fastest), found Fortran order";
+        return Err(damaged(data, path, problem.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(header.data_start))
+        .and_then(|_| file.read_to_end(&mut bytes))
+        .map_err(Error::io("read", path))?;
+    let values = match header.dtype.as_str() {
+        "<f4" => {
+            let numbers = bytes.as_chunks::<4>().0.iter();
+            numbers.map(|&number| f32::from_le_bytes(number)).collect()
+        }
+        "<f8" => {
+            let numbers = bytes.as_chunks::<8>().0.iter();
+            numbers
+                .map(|&number| f64::from_le_bytes(number) as f32)
+                .collect()
+        }
+        found => {
+            let problem = format!("expected floats (`<f4` or `<f8`), found `{found}`");
+            return Err(damaged(data, path, problem));
+        }
+    };
+    Ok((header.shape, values))
+}
+
 /// An array `[count]` of integers below `num_classes`, of any integer type.
 pub(super) fn read_labels(data: &'static str, path: &Path, num_classes: usize) -> Result<Vec<u8>> {
     let (mut file, header) = open(data, path)?;
-    if header.shape.len() != 1 {
+    // Some write labels as a column.
+    if !matches!(header.shape[..], [_] | [_, 1]) {
         let problem = format!("expected labels [n], found {:?}", header.shape);
         return Err(damaged(data, path, problem));
     }

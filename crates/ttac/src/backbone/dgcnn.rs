@@ -1,0 +1,296 @@
+//! DGCNN (Wang et al., 2019) for clouds of points: four edge convolutions on graphs of nearest neighbours that are made
+//! anew in the space of each layer's input, a pooled embedding, a classifier of three layers.
+//!
+//! Keys as in the authors' PyTorch program: `conv{1..5}.0.weight`, `bn{1..7}`, `linear{1,2,3}`. (Its `conv1.1` is `bn1` by another
+//! name.) Every activation is a leaky ReLU of slope 0.2.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, TensorData, activation::leaky_relu};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use ttac_kernels::{ConvOptions, LeakyNormOptions, Neighbours, cloud_pool, conv2d, edge_conv};
+
+use super::layers::{Linear, Parameterless};
+use super::{Backbone, BatchNorm, NormMode};
+
+/// Slope of the activations below zero.
+const SLOPE: f32 = 0.2;
+
+/// Configuration of a [`Dgcnn`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DgcnnConfig {
+    /// Neighbours of a point, itself included.
+    pub k: usize,
+    /// Channels of the first two edge convolutions; the others have twice and four times as many.
+    pub width: usize,
+    /// Channels of the embedding that is pooled; the layers of the classifier have half and a quarter of it.
+    pub embedding: usize,
+    /// What counts as the feature of a cloud.
+    #[serde(default)]
+    pub feature: CloudFeature,
+    /// Number of classes.
+    pub num_classes: usize,
+}
+
+/// Which activation of a [`Dgcnn`] is its feature. Which one the paper aligns is not published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CloudFeature {
+    /// The input of the last layer, `embedding / 4` long: the classifier is linear.
+    #[default]
+    Penultimate,
+    /// The pooled embedding, maximum and mean, `2 embedding` long. The classifier has three layers, whose norms always use their
+    /// running statistics.
+    Pooled,
+}
+
+impl DgcnnConfig {
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.k > 255 {
+            problems.push(format!("`k` must be 1 to 255, found {}", self.k));
+        }
+        if !self.embedding.is_multiple_of(4) {
+            problems.push(format!(
+                "`embedding` must be a multiple of 4, found {}",
+                self.embedding
+            ));
+        }
+        problems
+    }
+
+    /// The network with all weights zero and fresh norms.
+    pub fn init(&self, device: &Device) -> Dgcnn {
+        let (w, e) = (self.width, self.embedding);
+        let edge = |inputs: usize, outputs: usize| {
+            let zeros = Tensor::zeros([outputs, 2 * inputs, 1, 1], device);
+            let weight = Param::from_tensor(zeros);
+            (EdgeWeight { weight }, Parameterless)
+        };
+        let norm = |channels: usize| BatchNorm::new(channels, device);
+        Dgcnn {
+            conv1: edge(3, w),
+            bn1: norm(w),
+            conv2: edge(w, w),
+            bn2: norm(w),
+            conv3: edge(w, 2 * w),
+            bn3: norm(2 * w),
+            conv4: edge(2 * w, 4 * w),
+            bn4: norm(4 * w),
+            conv5: (
+                PointWeight {
+                    weight: Param::from_tensor(Tensor::zeros([e, 8 * w, 1], device)),
+                },
+                Parameterless,
+            ),
+            bn5: norm(e),
+            linear1: MatrixWeight {
+                weight: Param::from_tensor(Tensor::zeros([e / 2, 2 * e], device)),
+            },
+            bn6: norm(e / 2),
+            linear2: Linear::new(e / 2, e / 4, device),
+            bn7: norm(e / 4),
+            linear3: Linear::new(e / 4, self.num_classes, device),
+            k: self.k,
+            pooled: self.feature == CloudFeature::Pooled,
+        }
+    }
+}
+
+/// Weight of an edge convolution.
+#[derive(Module, Debug)]
+pub struct EdgeWeight {
+    /// `[out_channels, 2 in_channels, 1, 1]`.
+    pub weight: Param<Tensor<4>>,
+}
+
+/// Weight of a product at every point.
+#[derive(Module, Debug)]
+pub struct PointWeight {
+    /// `[out_channels, in_channels, 1]`.
+    pub weight: Param<Tensor<3>>,
+}
+
+/// Weight of a linear layer without a bias.
+#[derive(Module, Debug)]
+pub struct MatrixWeight {
+    /// `[outputs, inputs]`.
+    pub weight: Param<Tensor<2>>,
+}
+
+/// See the [module](self).
+#[derive(Module, Debug)]
+pub struct Dgcnn {
+    conv1: (EdgeWeight, Parameterless),
+    bn1: BatchNorm,
+    conv2: (EdgeWeight, Parameterless),
+    bn2: BatchNorm,
+    conv3: (EdgeWeight, Parameterless),
+    bn3: BatchNorm,
+    conv4: (EdgeWeight, Parameterless),
+    bn4: BatchNorm,
+    conv5: (PointWeight, Parameterless),
+    bn5: BatchNorm,
+    linear1: MatrixWeight,
+    bn6: BatchNorm,
+    linear2: Linear,
+    bn7: BatchNorm,
+    linear3: Linear,
+    k: usize,
+    pooled: bool,
+}
+
+impl Dgcnn {
+    /// Maximum and mean of the embedding: `[batch, points, 1, 3]` to `[batch, 2 embedding]`.
+    pub fn embed(&self, clouds: Tensor<4>, norm: NormMode) -> Tensor<2> {
+        let [batch, points, _, axes] = clouds.dims();
+        let mut x: Tensor<3> = clouds.reshape([batch, points, axes]);
+        let mut levels = Vec::with_capacity(4);
+        for (conv, layer) in [
+            (&self.conv1, &self.bn1),
+            (&self.conv2, &self.bn2),
+            (&self.conv3, &self.bn3),
+            (&self.conv4, &self.bn4),
+        ] {
+            x = edges(&conv.0, layer, x, self.k, norm);
+            levels.push(x.clone());
+        }
+        let all = Tensor::cat(levels, 2); // [batch, points, 8 width]
+        let [outputs, inputs, _] = self.conv5.0.weight.dims();
+        let weight = self.conv5.0.weight.val().reshape([outputs, inputs, 1, 1]);
+        let once = ConvOptions {
+            stride: 1,
+            padding: 0,
+        };
+        let embedded = conv2d(all.reshape([1, batch, points, inputs]), weight, once);
+        let layer = &self.bn5;
+        let out = cloud_pool(
+            embedded.reshape([batch, points, outputs]),
+            layer.weight.val(),
+            layer.bias.val(),
+            layer.statistics(norm),
+            leaky(layer),
+        );
+        layer.follow(out.mean, out.variance, batch * points, norm);
+        out.y
+    }
+
+    /// The input of the last layer: `[batch, 2 embedding]` to `[batch, embedding / 4]`. In training half of both layers' values are
+    /// dropped, which ones is drawn from `dropout`.
+    fn hidden(
+        &self,
+        pooled: Tensor<2>,
+        norm: NormMode,
+        mut dropout: Option<ChaCha8Rng>,
+    ) -> Tensor<2> {
+        let x = pooled.matmul(self.linear1.weight.val().transpose());
+        let x = drop_half(activate(&self.bn6, x, norm), dropout.as_mut());
+        let x = self.linear2.forward(x);
+        drop_half(activate(&self.bn7, x, norm), dropout.as_mut())
+    }
+}
+
+fn leaky(layer: &BatchNorm) -> LeakyNormOptions {
+    LeakyNormOptions {
+        epsilon: layer.epsilon as f32,
+        slope: SLOPE,
+    }
+}
+
+/// One edge convolution on the graph of nearest neighbours in its own input, `[batch, points, in]` to `[batch, points, out]`.
+fn edges(
+    conv: &EdgeWeight,
+    layer: &BatchNorm,
+    x: Tensor<3>,
+    k: usize,
+    norm: NormMode,
+) -> Tensor<3> {
+    let [batch, points, _] = x.dims();
+    let [outputs, width, _, _] = conv.weight.dims();
+    let neighbours = Neighbours::nearest(&x, k);
+    let out = edge_conv(
+        x,
+        conv.weight.val().reshape([outputs, width]),
+        &neighbours,
+        layer.weight.val(),
+        layer.bias.val(),
+        layer.statistics(norm),
+        leaky(layer),
+    );
+    layer.follow(out.mean, out.variance, batch * points * k, norm);
+    out.y
+}
+
+/// Norm and activation of vectors, `[batch, channels]`.
+fn activate(layer: &BatchNorm, x: Tensor<2>, norm: NormMode) -> Tensor<2> {
+    let [batch, channels] = x.dims();
+    let x = layer.forward(x.reshape([batch, 1, 1, channels]), None, false, norm);
+    leaky_relu(x.reshape([batch, channels]), f64::from(SLOPE))
+}
+
+/// Half of the values zero, the others doubled; all as they are without random numbers.
+fn drop_half(x: Tensor<2>, random: Option<&mut ChaCha8Rng>) -> Tensor<2> {
+    let Some(random) = random else {
+        return x;
+    };
+    let [batch, channels] = x.dims();
+    let mut bit = || {
+        if random.next_u32() >> 31 == 0 {
+            0.0_f32
+        } else {
+            2.0
+        }
+    };
+    let mask: Vec<f32> = (0..batch * channels).map(|_| bit()).collect();
+    let mask = Tensor::from_data(TensorData::new(mask, [batch, channels]), &x.device());
+    x * mask
+}
+
+impl Backbone for Dgcnn {
+    /// `[batch, points, 1, 3]` to `[batch, num_features]`.
+    fn features(&self, clouds: Tensor<4>, norm: NormMode) -> Tensor<2> {
+        let pooled = self.embed(clouds, norm);
+        if self.pooled {
+            return pooled;
+        }
+        self.hidden(pooled, norm, None)
+    }
+
+    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
+        let features = if self.pooled {
+            self.hidden(features, NormMode::Running, None)
+        } else {
+            features
+        };
+        self.linear3.forward(features)
+    }
+
+    fn training_logits(&self, clouds: Tensor<4>, draw: u64) -> Tensor<2> {
+        let norm = NormMode::BatchUpdating;
+        let random = ChaCha8Rng::seed_from_u64(draw);
+        let hidden = self.hidden(self.embed(clouds, norm), norm, Some(random));
+        self.linear3.forward(hidden)
+    }
+
+    fn head_weights(&self) -> Tensor<2> {
+        self.linear3.weight.val()
+    }
+
+    fn num_features(&self) -> usize {
+        if self.pooled {
+            self.linear1.weight.lazy_shape()[1]
+        } else {
+            self.linear3.weight.lazy_shape()[1]
+        }
+    }
+
+    fn num_classes(&self) -> usize {
+        self.linear3.weight.lazy_shape()[0]
+    }
+
+    fn classifier_key(&self) -> &'static str {
+        "linear3"
+    }
+}
