@@ -17,6 +17,8 @@ use ttac::burn::tensor::Device;
 use ttac::protocol::{FeatureRecord, Recorder, RunRecord, Runner, Sink, StepRecord};
 use ttac::report::CellRecord;
 use ttac::{Error, nearest, write_atomically};
+use ttac_corrupt::Corruption;
+use ttac_corrupt::points::PointCorruption;
 
 use super::experiment::Experiment;
 use super::{print, program};
@@ -279,19 +281,28 @@ fn assignments(options: &toml::Table) -> Vec<Vec<(String, Value, bool)>> {
     all
 }
 
+/// Names that stand for several corruptions.
+const GROUPS: [&str; 4] = ["all", "held-out", "clouds", "clouds-without-meshes"];
+
 fn is_group(name: &str) -> bool {
-    ["all", "held-out"].contains(&name)
+    GROUPS.contains(&name)
 }
 
-/// The corruptions that results are reported on, or those that constants are chosen on.
+/// The corruptions that results are reported on, or those that constants are chosen on; of clouds
+/// all fifteen, or those that need points alone.
 fn group(name: &str) -> Vec<Value> {
-    use ttac_corrupt::Corruption;
-    let members: &[Corruption] = match name {
-        "held-out" => &Corruption::HELD_OUT,
-        _ => &Corruption::STANDARD,
+    let of_images = |members: &[Corruption]| members.iter().map(|one| one.name()).collect();
+    let of_clouds = PointCorruption::ALL.into_iter();
+    let names: Vec<&str> = match name {
+        "clouds" => of_clouds.map(PointCorruption::name).collect(),
+        "clouds-without-meshes" => of_clouds
+            .filter(|one| !one.needs_meshes())
+            .map(PointCorruption::name)
+            .collect(),
+        "held-out" => of_images(&Corruption::HELD_OUT),
+        _ => of_images(&Corruption::STANDARD),
     };
-    let names = members.iter().map(|corruption| corruption.name());
-    names.map(|name| Value::String(name.to_owned())).collect()
+    names.into_iter().map(Value::from).collect()
 }
 
 /// So that a cell is parsed like a command line.

@@ -329,7 +329,8 @@ unsafe fn normalise(
     let walk = Walk::new(p.channels(), isa);
     let scales = walk.repeat(|c| p.scale(c) as f32);
     let shifts = walk.repeat(|c| p.shift(c) as f32);
-    (0..walk.tasks(len)).into_par_iter().for_each(|task| {
+    // Backwards: what the statistics read last is still in the cache.
+    (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
         let range = task * walk.task..((task + 1) * walk.task).min(len);
         isa.run(Affine {
             x: x.at(range.start),
@@ -598,7 +599,8 @@ pub fn norm_backward(dy: &mut [f32], saved: &NormBackward) -> NormGradients {
     let len = dy.len();
     let dy = Out(dy.as_mut_ptr());
     let apply = |residual: Out| {
-        (0..walk.tasks(len)).into_par_iter().for_each(|task| {
+        // Backwards, as in the forward pass.
+        (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
             let range = task * walk.task..((task + 1) * walk.task).min(len);
             isa.run(GradientApply {
                 dy: dy.at(range.start),

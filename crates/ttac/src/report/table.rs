@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
+use ttac_corrupt::points::PointCorruption;
 
 use super::CellRecord;
 use super::significance::{Comparison, FEWEST_PAIRS, Significance, Test, mcnemar, signed_rank};
@@ -302,10 +303,11 @@ fn by_images(ours: &RunRecord, theirs: &RunRecord) -> Option<Significance> {
 
 /// Where the column of a cell belongs: corruptions in their usual order.
 fn place_of(cell: &CellRecord) -> usize {
-    let all = ttac_corrupt::Corruption::ALL;
+    let images = ttac_corrupt::Corruption::ALL.iter().map(|one| one.name());
+    let clouds = PointCorruption::ALL.iter().map(|one| one.name());
     let name = cell.axes.get("corruption");
-    let place = name.and_then(|name| all.iter().position(|corruption| corruption.name() == name));
-    place.unwrap_or(all.len())
+    let place = name.and_then(|name| images.chain(clouds).position(|known| known == name));
+    place.unwrap_or(usize::MAX)
 }
 
 /// The setting of a cell: its axes but for the seed.
