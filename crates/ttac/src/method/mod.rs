@@ -69,9 +69,11 @@ pub enum Wants {
 /// Where in a protocol a minibatch comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// The epoch over the queue (or the whole set), from one. Zero is the warm-up of methods that
-    /// [ask](Method::warms_up) for it.
+    /// The epoch over the queue (or the whole set), from one. Zero is the warm-up over the queue of methods
+    /// that [ask](Method::warms_up) for it.
     pub epoch: usize,
+    /// What may be learned.
+    pub lesson: Lesson,
     /// How many epochs the protocol has at most.
     pub epochs: usize,
     /// Whether there is a queue, and whether it is full.
@@ -82,9 +84,57 @@ impl Stage {
     /// The only step on an arriving batch, without a queue.
     pub const SINGLE: Self = Self {
         epoch: 1,
+        lesson: Lesson::All,
         epochs: 1,
         queue: QueueState::None,
     };
+
+    /// An epoch over the queue; zero is the warm-up.
+    pub fn rehearsal(epoch: usize, epochs: usize, queue: QueueState) -> Self {
+        let lesson = match epoch {
+            0 => Lesson::Norms,
+            _ => Lesson::All,
+        };
+        Self {
+            epoch,
+            lesson,
+            epochs,
+            queue,
+        }
+    }
+}
+
+/// What a method learns at a stage. The published programs begin several passes gently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lesson {
+    /// The running norm statistics move, on the images or views the method learns from; nothing else does.
+    Norms,
+    /// Steps of the contrastive loss alone.
+    Contrastive,
+    /// Everything.
+    All,
+}
+
+/// How many of several passes begin with which [`Lesson`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstPasses {
+    /// Passes that move the norm statistics alone.
+    pub norms: usize,
+    /// Passes after them that take the contrastive loss alone.
+    pub contrastive: usize,
+}
+
+impl FirstPasses {
+    /// The lesson of a pass, from one.
+    pub fn lesson(self, pass: usize) -> Lesson {
+        if pass <= self.norms {
+            Lesson::Norms
+        } else if pass <= self.norms + self.contrastive {
+            Lesson::Contrastive
+        } else {
+            Lesson::All
+        }
+    }
 }
 
 /// The queue of a protocol.
@@ -147,6 +197,12 @@ pub trait Method: Send {
     /// Whether it makes use of an epoch zero over the queue, before the steps.
     fn warms_up(&self) -> bool {
         false
+    }
+
+    /// How it begins several passes over the whole set. Where there are no more passes than these, all of
+    /// them learn everything.
+    fn first_passes(&self) -> FirstPasses {
+        FirstPasses::default()
     }
 
     /// Whether it can learn from the same sample again, from a queue.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use ttac_kernels::loss_with_gradient;
 
 use super::learner::{from_bytes, rows, to_bytes, value};
-use super::{Learned, Learner, Method, Minibatch, NormUpdates, Stage, Wants};
+use super::{FirstPasses, Learned, Learner, Lesson, Method, Minibatch, NormUpdates, Stage, Wants};
 use crate::archive::Arrays;
 use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
 use crate::loss::contrastive;
@@ -232,7 +232,14 @@ impl<B: Backbone + 'static> Method for Tfa<B> {
         }
     }
 
-    fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
+    fn first_passes(&self) -> FirstPasses {
+        FirstPasses {
+            norms: 2,
+            contrastive: usize::from(self.config.contrastive),
+        }
+    }
+
+    fn learn(&mut self, minibatch: &Minibatch, stage: &Stage) -> Result<Learned> {
         let mut losses = Vec::new();
         let mut sum: Option<Tensor<1>> = None;
         let mut add = |loss: Tensor<1>| {
@@ -251,6 +258,22 @@ impl<B: Backbone + 'static> Method for Tfa<B> {
             add(loss);
         }
         let images = Tensor::from_inner(minibatch.images.clone());
+        match stage.lesson {
+            Lesson::Norms => {
+                if !self.config.contrastive {
+                    let mode = self.learner.updating();
+                    self.learner.network().features(images, mode);
+                }
+                return Ok(Learned::nothing());
+            }
+            Lesson::Contrastive => {
+                if let Some(loss) = &sum {
+                    self.learner.step(loss);
+                }
+                return Ok(Learned::one_step(losses));
+            }
+            Lesson::All => {}
+        }
         let mode = self.learner.updating();
         let features = self.learner.network().features(images.clone(), mode);
         let (weight, length) = (self.config.feature_weight, self.config.ring_length);

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{GuardAction, Passes, Prediction, Protocol, Queue, Reset, Selection};
 use crate::checkpoint::{Augmentation, InputContract};
 use crate::data::{Batch, Dataset, Draw, Images, SampleId, Samples, augment, rotate};
-use crate::method::{Learned, Method, Minibatch, QueueState, Stage, Views, Wants};
+use crate::method::{FirstPasses, Learned, Method, Minibatch, QueueState, Stage, Views, Wants};
 use crate::stream::{Arrival, StreamPlan};
 use crate::{Error, Result, best};
 
@@ -315,11 +315,7 @@ impl<'a> Runner<'a> {
         let first = usize::from(!method.warms_up());
         let mut tally = Tally::default();
         for epoch in first..=epochs {
-            let stage = Stage {
-                epoch,
-                epochs: most,
-                queue,
-            };
+            let stage = Stage::rehearsal(epoch, most, queue);
             if epoch > 0 {
                 method.begin_epoch(&stage);
             }
@@ -498,10 +494,15 @@ impl<'a> Runner<'a> {
             Ok(self.stream.batch(&chosen)?.samples)
         };
         let mut best: Option<(usize, Vec<StepRecord>)> = None;
+        let mut first = method.first_passes();
+        if first.norms + first.contrastive >= epochs {
+            first = FirstPasses::default();
+        }
         for epoch in 1..=epochs {
             let start = Instant::now();
             let stage = Stage {
                 epoch,
+                lesson: first.lesson(epoch),
                 epochs,
                 queue: QueueState::Everything,
             };

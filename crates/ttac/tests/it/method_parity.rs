@@ -193,11 +193,7 @@ impl Case {
         let batch = self.batch();
         let (mut scores, mut learned) = (Vec::new(), Vec::new());
         for (arriving, order) in orders.iter().enumerate() {
-            let stage = |epoch| Stage {
-                epoch,
-                epochs,
-                queue: QueueState::Filling,
-            };
+            let stage = |epoch| Stage::rehearsal(epoch, epochs, QueueState::Filling);
             let varied = |chosen: &[usize]| {
                 let [first, second] = views.as_ref()?;
                 Some(Views {

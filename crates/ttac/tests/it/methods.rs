@@ -5,12 +5,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use ttac::archive::Arrays;
 use ttac::backbone::{Architecture, Network};
 use ttac::checkpoint::InputContract;
 use ttac::data::{Dataset, Shapes10, Split};
-use ttac::method::{METHOD_NAMES, Method, MethodConfig, Preset, Setting};
+use ttac::method::{
+    Lesson, METHOD_NAMES, Method, MethodConfig, Minibatch, Preset, QueueState, Setting, Stage,
+    Views,
+};
 use ttac::protocol::{
     Passes, Prediction, Protocol, QueueConfig, Recorder, Reset, Runner, Selection, Sink,
     StepRecord, Stream, run,
@@ -292,6 +295,57 @@ fn many_passes_learn_from_all_and_an_oracle_is_never_worse() {
             error(Selection::OracleBest) <= error(Selection::Last),
             "{name}"
         );
+    }
+}
+
+/// METHODS 8.5 and 9.7: two passes for the norm statistics, one for the contrastive loss, then everything.
+#[test]
+fn several_passes_of_joint_methods_begin_gently() {
+    for name in ["ttt++", "ttac+contrastive"] {
+        let mut used = method(name, Setting::ManyPasses);
+        let first = used.first_passes();
+        let lessons: Vec<Lesson> = (1..=5).map(|pass| first.lesson(pass)).collect();
+        let expected = [
+            Lesson::Norms,
+            Lesson::Norms,
+            Lesson::Contrastive,
+            Lesson::All,
+            Lesson::All,
+        ];
+        assert_eq!(lessons, expected, "{name}");
+
+        let images = data(0)[0].batch(&[0, 1, 2, 3]).unwrap().samples.images;
+        let images = input().normalise(&images, &Device::flex()).unwrap();
+        let minibatch = Minibatch {
+            ids: vec![0, 1, 2, 3],
+            views: Some(Views {
+                images: Tensor::cat(vec![images.clone(), images.clone() * 0.9], 0),
+                turns: Vec::new(),
+            }),
+            images,
+        };
+        let is_running = |key: &String| key.contains("running_");
+        let mut learn = |lesson| {
+            let before = used.weights();
+            let stage = Stage {
+                epoch: 1,
+                lesson,
+                epochs: 5,
+                queue: QueueState::Everything,
+            };
+            let learned = used.learn(&minibatch, &stage).unwrap();
+            let after = used.weights();
+            let moved = before.keys().filter(|&key| before[key] != after[key]);
+            let (running, trained): (Vec<&String>, Vec<&String>) =
+                moved.partition(|key| is_running(key));
+            let losses: Vec<&str> = learned.losses.iter().map(|(name, _)| *name).collect();
+            (!running.is_empty(), !trained.is_empty(), losses)
+        };
+        assert_eq!(learn(Lesson::Norms), (true, false, vec![]), "{name}");
+        let alone = (true, true, vec!["contrastive"]);
+        assert_eq!(learn(Lesson::Contrastive), alone, "{name}");
+        let (.., losses) = learn(Lesson::All);
+        assert!(losses.len() > 1, "{name}: {losses:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::learner::{from_bytes, rows, to_bytes, value};
 use super::shot::select;
-use super::{Learned, Learner, Method, Minibatch, QueueState, Stage, Wants};
+use super::{FirstPasses, Learned, Learner, Lesson, Method, Minibatch, QueueState, Stage, Wants};
 use crate::archive::Arrays;
 use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
 use crate::data::SampleId;
@@ -298,6 +298,17 @@ impl<B: Backbone + 'static> Method for Ttac<B> {
         self.config.contrastive
     }
 
+    fn first_passes(&self) -> FirstPasses {
+        if self.config.contrastive {
+            FirstPasses {
+                norms: 2,
+                contrastive: 1,
+            }
+        } else {
+            FirstPasses::default()
+        }
+    }
+
     fn begin_epoch(&mut self, _: &Stage) {
         self.state.filter.recover();
     }
@@ -311,9 +322,16 @@ impl<B: Backbone + 'static> Method for Ttac<B> {
             let projections = network.projection(features).expect("checked when made");
             terms.add("contrastive", contrastive(projections));
         }
-        if stage.epoch == 0 {
+        match stage.lesson {
             // The running norm statistics have moved; the released program does no more here.
-            return Ok(Learned::nothing());
+            Lesson::Norms => return Ok(Learned::nothing()),
+            Lesson::Contrastive => {
+                if let Some(loss) = &terms.sum {
+                    self.learner.step(loss);
+                }
+                return Ok(Learned::one_step(terms.losses));
+            }
+            Lesson::All => {}
         }
         let mode = self.learner.updating();
         let images = Tensor::from_inner(minibatch.images.clone());
