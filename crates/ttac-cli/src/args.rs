@@ -742,6 +742,14 @@ pub struct Speed {
     #[arg(long, value_name = "N", default_value = "256")]
     pub batch_size: NonZeroUsize,
 
+    /// Classes of the network
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub classes: NonZeroUsize,
+
+    /// Class covariances of `ttac`: `full` or `diagonal`
+    #[arg(long, value_name = "KIND", default_value = "full", value_parser = json_value::<CovarianceKind>)]
+    pub covariance: CovarianceKind,
+
     /// How often, after one run that does not count
     #[arg(long, value_name = "N", default_value = "5")]
     pub repeats: NonZeroUsize,
@@ -761,6 +769,8 @@ pub enum Work {
     Eval,
     /// Learning from an arriving batch and predicting it, without a queue; and the parts of that
     Adapt,
+    /// Learning from an arriving batch whose features are given: the statistics and the loss alone
+    Statistics,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -3,8 +3,10 @@
 use std::time::Instant;
 
 use serde_json::json;
+use ttac::backbone::layers::Linear;
 use ttac::backbone::{Adaptable, Backbone, Network, NormMode};
-use ttac::burn::module::Module;
+use ttac::burn;
+use ttac::burn::module::{Module, Param};
 use ttac::burn::tensor::{Device, Tensor, TensorData};
 use ttac::checkpoint::InputContract;
 use ttac::data::{Batch, Dataset, Images, SampleId, Samples};
@@ -18,11 +20,9 @@ use super::{architecture, print};
 use crate::args::{Options, Speed, Work};
 use crate::device;
 
-const CLASSES: usize = 10;
-
 pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
     kernels::force(args.implementation.into());
-    let architecture = architecture(&args.arch, CLASSES, &args.set)?;
+    let architecture = architecture(&args.arch, args.classes.get(), &args.set)?;
     let device = device::parse(&options.device)?;
     let start_megabytes = resident_megabytes("VmRSS:");
     let network = architecture.init(0, &device)?;
@@ -38,11 +38,16 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
         Work::Train => step(network.trainable(Adaptable::All), batch, size, repeats),
         Work::Norm => step(network.trainable(Adaptable::Affine), batch, size, repeats),
         Work::Adapt => {
-            let seconds = adapt(&args.method, &network, batch, size, &device, repeats)?;
+            let seconds = adapt(args, &network, size, &device)?;
             let forward = forward(&network, batch, size, &device, repeats)[0];
             let train = step(network.trainable(Adaptable::Features), batch, size, repeats)[0];
             parts_seconds = Some(json!({ "train": train, "eval": forward }));
             seconds
+        }
+        Work::Statistics => {
+            let given = Given::new(network.num_features(), args.classes.get(), &device);
+            drop(network);
+            adapt(args, &given, [given.num_features(), 1], &device)?
         }
     };
     let (minimum, median) = (seconds[0], seconds[seconds.len() / 2]);
@@ -56,7 +61,7 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
         "images_per_second": batch as f64 / minimum,
         "start_megabytes": start_megabytes,
         "peak_megabytes": peak_megabytes,
-        "method": matches!(args.work, Work::Adapt).then_some(&args.method),
+        "method": matches!(args.work, Work::Adapt | Work::Statistics).then_some(&args.method),
         "parts_minimum_seconds": parts_seconds,
     });
     let memory = peak_megabytes.map_or(String::new(), |mb| format!(", peak memory {mb:.0} MB"));
@@ -122,7 +127,8 @@ fn forward(
 fn step(network: Network, batch: usize, size: [usize; 2], repeats: usize) -> Vec<f64> {
     let device = network.devices()[0].clone().autodiff();
     let x = images(batch, size, &device);
-    let labels: Vec<usize> = (0..batch).map(|i| i * 7 % CLASSES).collect();
+    let classes = network.num_classes();
+    let labels: Vec<usize> = (0..batch).map(|i| i * 7 % classes).collect();
     let mut optimiser = OptimiserConfig::SGD.init();
     let mut network = Some(network);
     timed(repeats, || {
@@ -136,22 +142,29 @@ fn step(network: Network, batch: usize, size: [usize; 2], repeats: usize) -> Vec
 /// An arriving batch, as the protocols without a queue treat it: TENT predicts first, as in its
 /// original, the others after they have learned. All samples are accepted, so that every class has
 /// its part.
-fn adapt(
-    name: &str,
-    network: &Network,
-    batch: usize,
+fn adapt<B: Backbone + 'static>(
+    args: &Speed,
+    network: &B,
     size: [usize; 2],
     device: &Device,
-    repeats: usize,
 ) -> anyhow::Result<Vec<f64>> {
+    let (name, batch) = (args.method.as_str(), args.batch_size.get());
     let mut config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
     if matches!(config, MethodConfig::Ttac(_)) {
-        config = config.with_field("filter.mode", "none")?;
+        let covariance = serde_json::to_string(&args.covariance)?;
+        config = config
+            .with_field("filter.mode", "none")?
+            .with_field("class_covariance", covariance.trim_matches('"'))?;
     }
-    let source = MadeUp { count: 400, size };
+    let source = MadeUp {
+        classes: args.classes.get(),
+        count: (4 * args.classes.get()).max(400),
+        size,
+    };
     let input = InputContract::measured(&source, 100)?;
     let anchors = AnchorConfig {
         labels: SourceLabels::True,
+        class_covariance: args.covariance,
         ..AnchorConfig::default()
     };
     let anchors = collect(
@@ -170,7 +183,7 @@ fn adapt(
         views: None,
     };
     let mut failed = None;
-    let seconds = timed(repeats, || {
+    let seconds = timed(args.repeats.get(), || {
         let result = match name {
             "tent" => method.predict_then_learn(&minibatch, &Stage::SINGLE),
             _ => method.learn_then_predict(&minibatch, &Stage::SINGLE),
@@ -183,8 +196,54 @@ fn adapt(
     failed.map_or(Ok(seconds), |error| Err(error.into()))
 }
 
+/// A network whose features are its input, so that a method's own work is all there is: clouds of as
+/// many points, of which the first coordinates count.
+#[derive(Module, Debug)]
+struct Given {
+    scale: Param<Tensor<1>>,
+    fc: Linear,
+}
+
+impl Given {
+    fn new(features: usize, classes: usize, device: &Device) -> Self {
+        Self {
+            scale: Param::from_tensor(Tensor::ones([features], device)),
+            fc: Linear::new(features, classes, device),
+        }
+    }
+}
+
+impl Backbone for Given {
+    fn features(&self, images: Tensor<4>, _: NormMode) -> Tensor<2> {
+        let [batch, features, ..] = images.dims();
+        let first = images.slice_dim(3, 0..1).reshape([batch, features]);
+        first * self.scale.val().unsqueeze()
+    }
+
+    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
+        self.fc.forward(features)
+    }
+
+    fn head_weights(&self) -> Tensor<2> {
+        self.fc.weight.val()
+    }
+
+    fn num_features(&self) -> usize {
+        self.scale.dims()[0]
+    }
+
+    fn num_classes(&self) -> usize {
+        self.fc.weight.dims()[0]
+    }
+
+    fn classifier_key(&self) -> &'static str {
+        "fc"
+    }
+}
+
 /// Noise with labels, for anchors that mean nothing: images, or clouds where the width is one.
 struct MadeUp {
+    classes: usize,
     count: usize,
     size: [usize; 2],
 }
@@ -199,7 +258,9 @@ impl Dataset for MadeUp {
     }
 
     fn classes(&self) -> Vec<String> {
-        (0..CLASSES).map(|class| format!("class {class}")).collect()
+        (0..self.classes)
+            .map(|class| format!("class {class}"))
+            .collect()
     }
 
     fn batch(&self, ids: &[SampleId]) -> ttac::Result<Batch> {
@@ -226,7 +287,7 @@ impl Dataset for MadeUp {
                 ids: ids.to_vec(),
                 images,
             },
-            labels: ids.iter().map(|&id| id as usize % CLASSES).collect(),
+            labels: ids.iter().map(|&id| id as usize % self.classes).collect(),
         })
     }
 }
