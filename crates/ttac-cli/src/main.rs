@@ -19,6 +19,7 @@ use clap::Parser;
 use args::{Args, Command};
 
 fn main() -> ExitCode {
+    ttac::kernels::keep_freed_memory();
     let args = Args::parse();
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -75,8 +75,9 @@ pub use error::{Error, Result, nearest};
 pub use files::{write_atomically, write_atomically_with};
 pub use scores::best;
 
-/// The choice of kernels, for benchmarks and tests.
+/// The choice of kernels, for benchmarks and tests, and their memory.
 pub mod kernels {
     pub use ttac_kernels::kernels::Algorithm;
+    pub use ttac_kernels::kernels::recycle::keep_freed_memory;
     pub use ttac_kernels::{Implementation, force};
 }

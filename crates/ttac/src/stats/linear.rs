@@ -1,8 +1,8 @@
 //! Products and solutions of matrices whose bits do not depend on the number of threads.
 //!
-//! `faer` itself runs on one thread here. With several, its products of a matrix and a vector
-//! split their sums by the number of threads, which shows in the last bits. Columns, on the other
-//! hand, are independent: work is shared in blocks of columns that depend on the shape alone.
+//! Left to itself, `faer` splits sums by the number of threads, which shows in the last bits. Here its
+//! factorisation is told a fixed number of parts, and the rest runs on one thread per block of
+//! columns: columns are independent, and the blocks depend on the shape alone.
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt;
@@ -18,6 +18,8 @@ use rayon::prelude::*;
 pub(super) const BLOCK: usize = 64;
 /// Matrices with fewer rows are not worth sharing.
 const SHARED: usize = 256;
+/// Into how many parts a factorisation is cut, whatever the number of threads.
+const PARTS: usize = 4;
 
 /// Blocks of columns, each with the number of its first.
 fn blocks(
@@ -123,12 +125,16 @@ pub(super) fn quotient_of_triangles(lower: &Mat<f64>, other: &Mat<f64>) -> Mat<f
 /// given, if all its pivots are above `floor`.
 pub(super) fn cholesky(mut lower: Mat<f64>, floor: f64) -> Option<Mat<f64>> {
     let dimension = lower.nrows();
-    let scratch =
-        llt::factor::cholesky_in_place_scratch::<f64>(dimension, Par::Seq, Spec::default());
+    let parts = if dimension < SHARED {
+        Par::Seq
+    } else {
+        Par::rayon(PARTS)
+    };
+    let scratch = llt::factor::cholesky_in_place_scratch::<f64>(dimension, parts, Spec::default());
     llt::factor::cholesky_in_place(
         lower.as_mut(),
         llt::factor::LltRegularization::default(),
-        Par::Seq,
+        parts,
         MemStack::new(&mut MemBuffer::new(scratch)),
         Spec::default(),
     )
