@@ -106,8 +106,7 @@ impl Anchor {
         let mut ridge_added = 0.0;
         let kind = match &self.prepared {
             Prepared::Kl(direction, source) => {
-                let covariance = target.covariance();
-                let target = Factorised::new(covariance, dimension)?;
+                let target = Factorised::new(target.covariance(), dimension)?;
                 ridge_added = target.ridge_added;
                 let solved = |factor: &Factor| {
                     let mut column =
@@ -120,7 +119,6 @@ impl Anchor {
                     by_source: solved(&source.factor),
                     by_target: solved(&target.factor),
                     source: &source.factor,
-                    trace_by_source: source.factor.trace_by_inverse(covariance, ridge_added),
                     target: target.factor,
                 })
             }
@@ -164,8 +162,6 @@ struct Kl<'a> {
     direction: KlDirection,
     source: &'a Factor,
     target: Factor,
-    /// `tr(A S_t)`, where it is cheap.
-    trace_by_source: Option<f64>,
     /// `A d`.
     by_source: Vec<f64>,
     /// `B d`.
@@ -280,9 +276,7 @@ impl Kl<'_> {
         };
         // tr(A S_t) + d'A d - D
         let towards_source = || {
-            let trace = self.trace_by_source;
-            trace.unwrap_or_else(|| self.source.trace_of_quotient(&self.target))
-                + dot(difference, &self.by_source)
+            self.source.trace_of_quotient(&self.target) + dot(difference, &self.by_source)
                 - dimension
         };
         0.5 * match self.direction {

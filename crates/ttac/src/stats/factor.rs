@@ -209,31 +209,6 @@ impl Factor {
         }
     }
 
-    /// `tr(S^-1 (R + added I))` of ourselves, `S`, and a full `R`: with our inverse, which is kept, it takes
-    /// `D^2` and not the `D^3` of [`trace_of_quotient`](Self::trace_of_quotient).
-    pub fn trace_by_inverse(&self, other: &Covariance, added: f64) -> Option<f64> {
-        let (
-            Self::Full {
-                lower,
-                inverse: kept,
-            },
-            Covariance::Full(other),
-        ) = (self, other)
-        else {
-            return None;
-        };
-        let inverse = kept.get_or_init(|| inverse(lower));
-        let columns = inverse.col_iter().zip(other.chunks_exact(lower.nrows()));
-        let products = columns.map(|(column, other)| {
-            let pairs = column.iter().zip(other);
-            pairs.map(|(a, b)| a * b).sum::<f64>()
-        });
-        let trace: f64 = (0..lower.nrows())
-            .map(|index| inverse[(index, index)])
-            .sum();
-        Some(products.sum::<f64>() + added * trace)
-    }
-
     /// The diagonals of `S` and of `S^-1`, `[D]`.
     pub fn diagonals(&self) -> (Vec<f64>, Vec<f64>) {
         match self {
