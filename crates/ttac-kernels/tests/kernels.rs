@@ -22,7 +22,7 @@ fn error(found: &[f32], expected: &[f64]) -> f64 {
 
 /// Whether a case of so many operations is run: all are, except under Miri, which is ten thousand times slower.
 fn is_feasible(operations: usize) -> bool {
-    !cfg!(miri) || operations < 20_000
+    !cfg!(miri) || operations < 1_000
 }
 
 /// A sum of products in `f32` is off by at most its length times half an ulp, and by the root of its length in practice; the lengths here stay

@@ -98,6 +98,13 @@ impl MethodConfig {
             information_weight: 2.0 * config.loss_scale,
             ..config
         };
+        let source_free = |config: TtacConfig| match preset {
+            Preset::Released => config.source_free(),
+            Preset::Recommended => TtacConfig {
+                loss_scale: RECOMMENDED_SOURCE_FREE_LOSS_SCALE,
+                ..config.source_free()
+            },
+        };
         let boxed = |config: TtacConfig| Self::Ttac(Box::new(config));
         let norm = match preset {
             Preset::Released => NormUpdates::default(),
@@ -129,8 +136,8 @@ impl MethodConfig {
             }),
             "ttac" => boxed(ttac()),
             "ttac+shot" => boxed(with_shot(ttac())),
-            "ttac-source-free" => boxed(ttac().source_free()),
-            "ttac-source-free+shot" => boxed(with_shot(ttac().source_free())),
+            "ttac-source-free" => boxed(source_free(ttac())),
+            "ttac-source-free+shot" => boxed(source_free(with_shot(ttac()))),
             "ttac+contrastive" => boxed(TtacConfig {
                 contrastive: true,
                 ..ttac()
@@ -237,6 +244,9 @@ const RECOMMENDED_NORM: NormUpdates = NormUpdates {
 /// Weight of the anchored losses in `recommended` without a queue, where each batch has one step only.
 /// Twice as much is a little better still, four times as much is worse than the released 0.05.
 const RECOMMENDED_LOSS_SCALE: f64 = 0.1;
+
+/// Without source statistics the template is all there is of a covariance, and pulls tens of times harder.
+const RECOMMENDED_SOURCE_FREE_LOSS_SCALE: f64 = 0.01;
 
 fn ttac(preset: Preset, setting: Setting) -> TtacConfig {
     let released = match setting {
