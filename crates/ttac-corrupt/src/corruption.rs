@@ -163,22 +163,29 @@ impl FromStr for Corruption {
 
     /// Accepts `-` for `_` and any case.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let spelt = text.trim().to_lowercase().replace(['-', ' '], "_");
-        if let Some(found) = Self::ALL
-            .into_iter()
-            .find(|corruption| corruption.name() == spelt)
-        {
-            return Ok(found);
-        }
-        let likeness =
-            |corruption: Self| strsim::normalized_damerau_levenshtein(&spelt, corruption.name());
-        let nearest = Self::ALL
-            .into_iter()
-            .max_by(|&a, &b| likeness(a).total_cmp(&likeness(b)))
-            .filter(|&corruption| likeness(corruption) >= 0.4);
+        let nearest = match by_name(&Self::ALL, Self::name, text) {
+            Ok(found) => return Ok(found),
+            Err(nearest) => nearest,
+        };
         Err(Error::UnknownCorruption {
             name: text.to_owned(),
             nearest,
         })
     }
+}
+
+/// The one of `known` that is called `text`, with `-` for `_` and in any case; else the one whose name is most like it, if any is.
+pub(crate) fn by_name<T: Copy>(
+    known: &[T],
+    name: impl Fn(T) -> &'static str,
+    text: &str,
+) -> Result<T, Option<T>> {
+    let spelt = text.trim().to_lowercase().replace(['-', ' '], "_");
+    if let Some(&found) = known.iter().find(|&&one| name(one) == spelt) {
+        return Ok(found);
+    }
+    let likeness = |one: T| strsim::normalized_damerau_levenshtein(&spelt, name(one));
+    let nearest = known.iter().copied();
+    let nearest = nearest.max_by(|&a, &b| likeness(a).total_cmp(&likeness(b)));
+    Err(nearest.filter(|&one| likeness(one) >= 0.4))
 }

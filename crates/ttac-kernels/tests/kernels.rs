@@ -2,23 +2,13 @@
 
 #![allow(missing_docs)]
 
+mod comparison;
 mod kernels_oracle;
 
+use comparison::{error, values};
 use kernels_oracle as oracle;
-use kernels_oracle::values;
 use proptest::prelude::*;
 use ttac_kernels::kernels::*;
-
-/// Largest difference over the largest value (over 1, should all be smaller).
-fn error(found: &[f32], expected: &[f64]) -> f64 {
-    assert_eq!(found.len(), expected.len());
-    let largest = expected.iter().fold(1f64, |m, e| m.max(e.abs()));
-    found.iter().zip(expected).fold(0f64, |m, (&f, e)| {
-        let difference = (f64::from(f) - e).abs();
-        assert!(!difference.is_nan(), "NaN in the result");
-        m.max(difference)
-    }) / largest
-}
 
 /// Whether a case of so many operations is run: all are, except under Miri, which is ten thousand times slower.
 fn is_feasible(operations: usize) -> bool {

@@ -2,31 +2,10 @@
 
 #![allow(missing_docs)]
 
+mod comparison;
+
+use comparison::{error, values};
 use ttac_kernels::kernels::*;
-
-/// Reproducible values, roughly uniform in `-1 .. 1`.
-fn values(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.
-        })
-        .collect()
-}
-
-/// Largest difference over the largest value (over 1, should all be smaller).
-fn error(found: &[f32], expected: &[f64]) -> f64 {
-    assert_eq!(found.len(), expected.len());
-    let largest = expected.iter().fold(1f64, |m, e| m.max(e.abs()));
-    found.iter().zip(expected).fold(0f64, |m, (&f, e)| {
-        let difference = (f64::from(f) - e).abs();
-        assert!(!difference.is_nan(), "NaN in the result");
-        m.max(difference)
-    }) / largest
-}
 
 /// Sums of a few hundred products in `f32`, and functions within some 1e-7.
 const TOLERANCE: f64 = 2e-6;

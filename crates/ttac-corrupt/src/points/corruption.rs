@@ -2,6 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
+use crate::corruption::by_name;
 
 /// One of the fifteen corruptions of clouds.
 ///
@@ -111,17 +112,10 @@ impl FromStr for PointCorruption {
 
     /// Accepts `-` for `_` and any case.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let spelt = text.trim().to_lowercase().replace(['-', ' '], "_");
-        let mut known = Self::ALL.into_iter();
-        if let Some(found) = known.find(|corruption| corruption.name() == spelt) {
-            return Ok(found);
-        }
-        let likeness =
-            |corruption: Self| strsim::normalized_damerau_levenshtein(&spelt, corruption.name());
-        let nearest = Self::ALL
-            .into_iter()
-            .max_by(|&a, &b| likeness(a).total_cmp(&likeness(b)))
-            .filter(|&corruption| likeness(corruption) >= 0.4);
+        let nearest = match by_name(&Self::ALL, Self::name, text) {
+            Ok(found) => return Ok(found),
+            Err(nearest) => nearest,
+        };
         Err(Error::UnknownPointCorruption {
             name: text.to_owned(),
             nearest,

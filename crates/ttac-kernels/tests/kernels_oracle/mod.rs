@@ -2,19 +2,6 @@
 
 use ttac_kernels::kernels::{ConvShape, Epilogue, GroupParams, NormBackward, PoolShape};
 
-/// Reproducible values, roughly uniform in `-1 .. 1`.
-pub fn values(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.
-        })
-        .collect()
-}
-
 /// Calls `f(input index, weight index, output index)` for every product of a convolution.
 fn products(s: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {
     for n in 0..s.batch {
