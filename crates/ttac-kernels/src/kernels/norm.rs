@@ -126,6 +126,94 @@ impl Walk {
     }
 }
 
+/// What is done with every vector of a tensor, and perhaps summed over those that are a period apart.
+pub(super) trait EachVector<S: Simd> {
+    /// The sums.
+    type Sums: Copy;
+
+    /// Sums so far, at a place in the period.
+    ///
+    /// # Safety
+    /// `phase + LANES` is at most the period.
+    unsafe fn sums(&self, phase: usize) -> Self::Sums;
+
+    /// Works on the vector at `at`, of which `n` floats exist if they are fewer than `LANES`.
+    ///
+    /// # Safety
+    /// `at + min(n, LANES)` is at most the tensor's length, `phase + LANES` at most the period.
+    unsafe fn step(&self, sums: Self::Sums, at: usize, phase: usize, n: usize) -> Self::Sums;
+
+    /// Puts the sums back.
+    ///
+    /// # Safety
+    /// As for `sums`.
+    unsafe fn keep(&self, phase: usize, sums: Self::Sums);
+}
+
+/// Walks `len` floats, `ABREAST` vectors of the period at a time: their sums stay in registers, and none waits for another. Every place in the
+/// period adds up its vectors in their order, whatever `ABREAST` is.
+///
+/// # Safety
+/// `len` and `period` are those that `work` can do, the latter a multiple of `LANES`.
+#[inline(always)]
+unsafe fn walk<S: Simd, const ABREAST: usize>(
+    work: &impl EachVector<S>,
+    len: usize,
+    period: usize,
+) {
+    let whole = len - len % period;
+    let mut phase = 0;
+    // SAFETY: `at < whole` is followed by the rest of its period; the last loop says how many floats are left.
+    unsafe {
+        while phase + ABREAST * S::LANES <= period {
+            let place = |i: usize| phase + i * S::LANES;
+            let mut sums: [_; ABREAST] = std::array::from_fn(|i| work.sums(place(i)));
+            let mut start = 0;
+            while start < whole {
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    *sums = work.step(*sums, start + place(i), place(i), S::LANES);
+                }
+                start += period;
+            }
+            for (i, sums) in sums.into_iter().enumerate() {
+                work.keep(place(i), sums);
+            }
+            phase += ABREAST * S::LANES;
+        }
+        while phase < period {
+            let mut sums = work.sums(phase);
+            let mut start = 0;
+            while start < whole {
+                sums = work.step(sums, start + phase, phase, S::LANES);
+                start += period;
+            }
+            work.keep(phase, sums);
+            phase += S::LANES;
+        }
+        for phase in (0..len - whole).step_by(S::LANES) {
+            let sums = work.sums(phase);
+            let sums = work.step(sums, whole + phase, phase, len - whole - phase);
+            work.keep(phase, sums);
+        }
+    }
+}
+
+/// [`walk`] for work with two sums: as many abreast as there are registers for.
+///
+/// # Safety
+/// As for [`walk`].
+#[inline(always)]
+unsafe fn walk_sums<S: Simd>(work: &impl EachVector<S>, len: usize, period: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if S::SUMS >= 24 {
+            walk::<S, 8>(work, len, period);
+        } else {
+            walk::<S, 4>(work, len, period);
+        }
+    }
+}
+
 /// Mean and sum of squared deviations per channel, of `count` values each.
 pub(super) struct Moments {
     pub(super) count: f64,
@@ -147,13 +235,10 @@ impl Moments {
         let channels = walk.channels;
         let mut all = Self::none(channels);
         let (mut sums, mut squares) = (vec![0.; walk.period], vec![0.; walk.period]);
-        let no_shift = vec![0.; walk.period];
         for chunk in x.chunks(walk.chunk) {
-            isa.run(DeviationSums {
+            isa.run(PlainSums {
                 x: chunk,
-                shift: &no_shift,
                 sums: &mut sums,
-                squares: &mut [],
             });
             let mut part = Self::none(channels);
             part.count = (chunk.len() / channels) as f64;
@@ -195,7 +280,44 @@ impl Moments {
     }
 }
 
-/// Adds up `x - shift` and, unless there is no place for them, `(x - shift)^2` over a chunk, per place in the period.
+/// Adds up `x` over a chunk, per place in the period.
+struct PlainSums<'a> {
+    x: &'a [f32],
+    sums: &'a mut [f32],
+}
+
+impl Kernel for PlainSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        struct Work(*const f32, *mut f32);
+        impl<S: Simd> EachVector<S> for Work {
+            type Sums = S::V;
+            #[inline(always)]
+            unsafe fn sums(&self, phase: usize) -> S::V {
+                // SAFETY: the sums are as long as the period.
+                unsafe { S::load(self.1.add(phase)) }
+            }
+            #[inline(always)]
+            unsafe fn step(&self, sum: S::V, at: usize, _: usize, n: usize) -> S::V {
+                // SAFETY: the caller's promise.
+                unsafe { S::add(sum, S::load_partial(self.0.add(at), n)) }
+            }
+            #[inline(always)]
+            unsafe fn keep(&self, phase: usize, sum: S::V) {
+                // SAFETY: the sums are as long as the period.
+                unsafe { S::store(self.1.add(phase), sum) }
+            }
+        }
+        let (len, period) = (self.x.len(), self.sums.len());
+        let work = Work(self.x.as_ptr(), self.sums.as_mut_ptr());
+        // SAFETY: the lengths are those of the slices.
+        unsafe { walk_sums::<S>(&work, len, period) }
+    }
+}
+
+/// Adds up `x - shift` and `(x - shift)^2` over a chunk, per place in the period.
 struct DeviationSums<'a> {
     x: &'a [f32],
     shift: &'a [f32],
@@ -209,33 +331,70 @@ impl Kernel for DeviationSums<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (len, period) = (self.x.len(), self.shift.len());
-        let with_squares = !self.squares.is_empty();
-        let (mut at, mut phase) = (0, 0);
-        while at < len {
-            let n = len - at;
-            // SAFETY: `at + min(n, LANES) <= len`, and `phase + LANES <= period`, the length of the other three.
-            unsafe {
-                let sum = self.sums.as_mut_ptr().add(phase);
-                let x = S::load_partial(self.x.as_ptr().add(at), n);
-                // Lanes past the end would count as `-shift`.
-                let shift = if n < S::LANES {
-                    S::load_partial(self.shift.as_ptr().add(phase), n)
-                } else {
-                    S::load(self.shift.as_ptr().add(phase))
-                };
-                let d = S::sub(x, shift);
-                S::store(sum, S::add(S::load(sum), d));
-                if with_squares {
-                    let square = self.squares.as_mut_ptr().add(phase);
-                    S::store(square, S::fma(d, d, S::load(square)));
-                }
-            }
-            at += S::LANES;
-            phase += S::LANES;
-            if phase == period {
-                phase = 0;
-            }
+        let work = DeviationWork {
+            x: self.x.as_ptr(),
+            shift: self.shift.as_ptr(),
+            totals: TwoSums(self.sums.as_mut_ptr(), self.squares.as_mut_ptr()),
+        };
+        // SAFETY: the lengths are those of the slices.
+        unsafe { walk_sums::<S>(&work, len, period) }
+    }
+}
+
+/// Where two sums are, each as long as the period.
+struct TwoSums(*mut f32, *mut f32);
+
+impl TwoSums {
+    /// # Safety
+    /// `phase + LANES` is at most the period.
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, phase: usize) -> (S::V, S::V) {
+        // SAFETY: the caller's promise.
+        unsafe { (S::load(self.0.add(phase)), S::load(self.1.add(phase))) }
+    }
+
+    /// # Safety
+    /// As for `load`.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, phase: usize, sums: (S::V, S::V)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            S::store(self.0.add(phase), sums.0);
+            S::store(self.1.add(phase), sums.1);
         }
+    }
+}
+
+struct DeviationWork {
+    x: *const f32,
+    shift: *const f32,
+    totals: TwoSums,
+}
+
+impl<S: Simd> EachVector<S> for DeviationWork {
+    type Sums = (S::V, S::V);
+
+    #[inline(always)]
+    unsafe fn sums(&self, phase: usize) -> Self::Sums {
+        // SAFETY: the caller's promise.
+        unsafe { self.totals.load::<S>(phase) }
+    }
+
+    #[inline(always)]
+    unsafe fn step(&self, sums: Self::Sums, at: usize, phase: usize, n: usize) -> Self::Sums {
+        // SAFETY: the caller's promise; the shifts are as long as the period.
+        unsafe {
+            // Lanes past the end would count as `-shift`, if that were not 0 there too.
+            let shift = S::load_partial(self.shift.add(phase), n);
+            let d = S::sub(S::load_partial(self.x.add(at), n), shift);
+            (S::add(sums.0, d), S::fma(d, d, sums.1))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(&self, phase: usize, sums: Self::Sums) {
+        // SAFETY: the caller's promise.
+        unsafe { self.totals.store::<S>(phase, sums) }
     }
 }
 
@@ -282,36 +441,42 @@ impl Kernel for Affine<'_> {
     type Output = ();
 
     /// # Safety
-    /// `x` and `y` are valid for `len` floats.
+    /// `x` and `y` are valid for `len` floats, and so is the residual.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let period = self.scale.len();
-        let (mut at, mut phase) = (0, 0);
-        while at < self.len {
-            let n = self.len - at;
-            // SAFETY: `at + min(n, LANES) <= len`, the length of the residual too; `phase + LANES <= period`.
-            unsafe {
-                let x = S::load_partial(self.x.add(at), n);
-                let mut y = S::fma(
-                    S::load(self.scale.as_ptr().add(phase)),
-                    x,
-                    S::load(self.shift.as_ptr().add(phase)),
-                );
-                if let Some(residual) = self.residual {
-                    y = S::add(y, S::load_partial(residual.as_ptr().add(at), n));
-                }
-                if self.relu {
-                    y = S::relu(y);
-                }
-                S::store_partial(self.y.add(at), y, n);
+        // SAFETY: the caller's promise; scales and shifts are as long as the period.
+        unsafe { walk::<S, 8>(&self, self.len, self.scale.len()) }
+    }
+}
+
+impl<S: Simd> EachVector<S> for Affine<'_> {
+    type Sums = ();
+
+    #[inline(always)]
+    unsafe fn sums(&self, _: usize) {}
+
+    #[inline(always)]
+    unsafe fn step(&self, (): (), at: usize, phase: usize, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = S::load_partial(self.x.add(at), n);
+            let mut y = S::fma(
+                S::load(self.scale.as_ptr().add(phase)),
+                x,
+                S::load(self.shift.as_ptr().add(phase)),
+            );
+            if let Some(residual) = self.residual {
+                y = S::add(y, S::load_partial(residual.as_ptr().add(at), n));
             }
-            at += S::LANES;
-            phase += S::LANES;
-            if phase == period {
-                phase = 0;
+            if self.relu {
+                y = S::relu(y);
             }
+            S::store_partial(self.y.add(at), y, n);
         }
     }
+
+    #[inline(always)]
+    unsafe fn keep(&self, _: usize, (): ()) {}
 }
 
 /// Normalises `len` floats from `x` to `y`.
@@ -461,29 +626,52 @@ impl Kernel for GradientSums<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (len, period) = (self.x.len(), self.mean.len());
-        let (mut at, mut phase) = (0, 0);
-        while at < len {
-            let n = len - at;
-            // SAFETY: `at + min(n, LANES) <= len`, the length of `dy`, `x` and the output; `phase + LANES <= period`, that of the rest.
-            unsafe {
-                let (sum, product) = (
-                    self.sums.as_mut_ptr().add(phase),
-                    self.products.as_mut_ptr().add(phase),
-                );
-                let x = S::load_partial(self.x.as_ptr().add(at), n);
-                let g = S::load_partial(self.dy.as_ptr().add(at), n);
-                // Lanes past the end have g = 0.
-                let g = self.mask.gate::<S>(at, phase, n, x, g);
-                let d = S::sub(x, S::load(self.mean.as_ptr().add(phase)));
-                S::store(sum, S::add(S::load(sum), g));
-                S::store(product, S::fma(g, d, S::load(product)));
-            }
-            at += S::LANES;
-            phase += S::LANES;
-            if phase == period {
-                phase = 0;
-            }
+        let work = GradientWork {
+            dy: self.dy.as_ptr(),
+            x: self.x.as_ptr(),
+            mask: self.mask,
+            mean: self.mean.as_ptr(),
+            totals: TwoSums(self.sums.as_mut_ptr(), self.products.as_mut_ptr()),
+        };
+        // SAFETY: the lengths are those of the slices.
+        unsafe { walk_sums::<S>(&work, len, period) }
+    }
+}
+
+struct GradientWork<'a> {
+    dy: *const f32,
+    x: *const f32,
+    mask: Mask<'a>,
+    mean: *const f32,
+    totals: TwoSums,
+}
+
+impl<S: Simd> EachVector<S> for GradientWork<'_> {
+    type Sums = (S::V, S::V);
+
+    #[inline(always)]
+    unsafe fn sums(&self, phase: usize) -> Self::Sums {
+        // SAFETY: the caller's promise.
+        unsafe { self.totals.load::<S>(phase) }
+    }
+
+    #[inline(always)]
+    unsafe fn step(&self, sums: Self::Sums, at: usize, phase: usize, n: usize) -> Self::Sums {
+        // SAFETY: the caller's promise; the means are as long as the period.
+        unsafe {
+            let x = S::load_partial(self.x.add(at), n);
+            let g = S::load_partial(self.dy.add(at), n);
+            // Lanes past the end have g = 0.
+            let g = self.mask.gate::<S>(at, phase, n, x, g);
+            let d = S::sub(x, S::load(self.mean.add(phase)));
+            (S::add(sums.0, g), S::fma(g, d, sums.1))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(&self, phase: usize, sums: Self::Sums) {
+        // SAFETY: the caller's promise.
+        unsafe { self.totals.store::<S>(phase, sums) }
     }
 }
 
@@ -513,50 +701,56 @@ impl Kernel for GradientApply<'_> {
     /// `dy` and, unless null, `residual` are valid for as many floats as `x` has.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let (len, period) = (self.x.len(), self.mean.len());
+        // SAFETY: the caller's promise; means, scales, slopes and shifts are as long as the period.
+        unsafe { walk::<S, 8>(&self, self.x.len(), self.mean.len()) }
+    }
+}
+
+impl<S: Simd> EachVector<S> for GradientApply<'_> {
+    type Sums = ();
+
+    #[inline(always)]
+    unsafe fn sums(&self, _: usize) {}
+
+    #[inline(always)]
+    unsafe fn step(&self, (): (), at: usize, phase: usize, n: usize) {
         // With constant statistics the input is looked at for the mask only.
         let read_x = self.statistics || matches!(self.mask, Mask::Input { .. });
-        let (mut at, mut phase) = (0, 0);
-        while at < len {
-            let n = len - at;
-            // SAFETY: `at + min(n, LANES) <= len`, the length of all that is not null; `phase + LANES <= period`, that of the rest.
-            unsafe {
-                let x = if read_x {
-                    S::load_partial(self.x.as_ptr().add(at), n)
-                } else {
-                    S::splat(0.)
-                };
-                let g = S::load_partial(self.dy.add(at), n);
-                let g = self.mask.gate::<S>(at, phase, n, x, g);
-                if !self.residual.is_null() {
-                    S::store_partial(self.residual.add(at), g, n);
-                }
-                if self.want_dx {
-                    let mut dx = S::mul(S::load(self.scale.as_ptr().add(phase)), g);
-                    if self.statistics {
-                        let d = S::sub(x, S::load(self.mean.as_ptr().add(phase)));
-                        dx = S::add(
-                            dx,
-                            S::fma(
-                                S::load(self.slope.as_ptr().add(phase)),
-                                d,
-                                S::load(self.shift.as_ptr().add(phase)),
-                            ),
-                        );
-                    }
-                    if let Some(other) = self.other {
-                        dx = S::add(dx, S::load_partial(other.as_ptr().add(at), n));
-                    }
-                    S::store_partial(self.dy.add(at), dx, n);
-                }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = if read_x {
+                S::load_partial(self.x.as_ptr().add(at), n)
+            } else {
+                S::splat(0.)
+            };
+            let g = S::load_partial(self.dy.add(at), n);
+            let g = self.mask.gate::<S>(at, phase, n, x, g);
+            if !self.residual.is_null() {
+                S::store_partial(self.residual.add(at), g, n);
             }
-            at += S::LANES;
-            phase += S::LANES;
-            if phase == period {
-                phase = 0;
+            if self.want_dx {
+                let mut dx = S::mul(S::load(self.scale.as_ptr().add(phase)), g);
+                if self.statistics {
+                    let d = S::sub(x, S::load(self.mean.as_ptr().add(phase)));
+                    dx = S::add(
+                        dx,
+                        S::fma(
+                            S::load(self.slope.as_ptr().add(phase)),
+                            d,
+                            S::load(self.shift.as_ptr().add(phase)),
+                        ),
+                    );
+                }
+                if let Some(other) = self.other {
+                    dx = S::add(dx, S::load_partial(other.as_ptr().add(at), n));
+                }
+                S::store_partial(self.dy.add(at), dx, n);
             }
         }
     }
+
+    #[inline(always)]
+    unsafe fn keep(&self, _: usize, (): ()) {}
 }
 
 /// The gradients of a batch norm with its residual addition and ReLU. `dy` becomes `dx` if that is wanted.

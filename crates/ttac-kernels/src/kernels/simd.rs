@@ -125,6 +125,38 @@ impl Kernel for Sizes {
     }
 }
 
+/// Multiplies and adds in registers alone, `rounds` times as many as they hold; returns how many operations that were. The processor's peak, for
+/// benchmarks to compare with.
+pub fn multiply_adds(rounds: usize) -> f64 {
+    Isa::current().run(MultiplyAdds(rounds))
+}
+
+struct MultiplyAdds(usize);
+
+impl Kernel for MultiplyAdds {
+    type Output = f64;
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f64 {
+        const CHAINS: usize = 12;
+        let mut kept = [0f32; 16];
+        // SAFETY: the instruction set is there; a vector has at most 16 floats.
+        unsafe {
+            let factor = S::splat(std::hint::black_box(0.999));
+            let mut sums: [S::V; CHAINS] = std::array::from_fn(|i| S::splat(i as f32));
+            for _ in 0..self.0 {
+                for sum in &mut sums {
+                    *sum = S::fma(factor, *sum, factor);
+                }
+            }
+            for sum in sums {
+                S::store(kept.as_mut_ptr(), sum);
+                std::hint::black_box(&kept);
+            }
+        }
+        (2 * CHAINS * S::LANES * self.0) as f64
+    }
+}
+
 /// A vector of `LANES` floats.
 ///
 /// # Safety of every method

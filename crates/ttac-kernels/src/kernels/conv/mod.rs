@@ -100,7 +100,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// The algorithm that runs: never `Auto`, and never one that cannot do the shape.
-    fn resolve(self, s: &ConvShape) -> Self {
+    pub fn resolve(self, s: &ConvShape) -> Self {
         let winograd = s.kernel == 3 && s.stride == 1 && s.in_channels > 0 && s.out_len() > 0;
         match self {
             _ if !winograd => Self::Direct,
