@@ -11,7 +11,7 @@ use ttac::kernels::{Algorithm, Implementation};
 use ttac::method::Preset;
 use ttac::protocol::{GuardAction, Reset};
 use ttac::stats::{CovarianceKind, SourceLabels};
-use ttac::stream::Order;
+use ttac::stream::{Choose, Order};
 use ttac::train::{Rotations, Rule, Schedule};
 
 /// Test-time training: take a trained classifier into a world it was not trained for.
@@ -545,9 +545,14 @@ pub struct Adapt {
     #[arg(long, value_name = "KIND", default_value = "shuffled", value_parser = order)]
     pub order: Order,
 
-    /// Only the first N images
+    /// Only N images
     #[arg(long, value_name = "N")]
     pub subset: Option<NonZeroUsize>,
+
+    /// Which of them, with `--subset`: the `first`, or some at `random` (by the seed), as data sorted
+    /// by class needs it
+    #[arg(long, value_name = "KIND", default_value = "first", value_parser = json_value::<Choose>)]
+    pub choose: Choose,
 
     /// Seed of the order
     #[arg(long, value_name = "N", default_value = "0")]
@@ -636,6 +641,10 @@ pub struct Report {
     /// Add the rows that the TTAC paper printed for the same data and protocol; what differs is said
     #[arg(long)]
     pub paper: bool,
+
+    /// Errors by class instead of by setting, and as mean that of the classes, as for VisDA-C
+    #[arg(long, conflicts_with = "paper")]
+    pub by_class: bool,
 
     /// Also write a page with tables, protocol cards and figures, which needs nothing but itself
     #[arg(long, value_name = "FILE")]

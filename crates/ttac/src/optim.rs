@@ -1,11 +1,12 @@
 //! Optimisers with PyTorch's semantics over the parameters that ask for gradients.
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{
     AdamConfig, GradientsParams, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource,
 };
 use burn::tensor::{Bytes, Device, Tensor};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use ttac_kernels::kernels::SgdConstants;
 use ttac_kernels::sgd_step;
@@ -166,6 +167,34 @@ impl Optimiser {
         self.inner.step(learning_rate, module, gradients)
     }
 
+    /// The same, with a gradient that is no longer than `bound` times the parameters it belongs to;
+    /// one that is longer keeps its direction and is cut to that length. Lengths are those of all
+    /// parameters together.
+    pub fn step_bounded<M: Module>(
+        &mut self,
+        learning_rate: f64,
+        module: M,
+        loss: &Tensor<1>,
+        bound: f64,
+    ) -> M {
+        let mut gradients = GradientsParams::from_grads(loss.backward(), &module);
+        let mut lengths = Lengths {
+            gradients: &gradients,
+            gradient: 0.0,
+            parameter: 0.0,
+        };
+        module.visit(&mut lengths);
+        let share = bound * (lengths.parameter / lengths.gradient).sqrt();
+        // Not so if the gradient is 0 or not finite: cutting would not help.
+        if share < 1.0 {
+            module.visit(&mut Scale {
+                gradients: &mut gradients,
+                share,
+            });
+        }
+        self.inner.step(learning_rate, module, gradients)
+    }
+
     /// Forgets momenta and moments.
     pub fn reset(&mut self) {
         self.inner = self.config.build();
@@ -190,5 +219,49 @@ impl Optimiser {
             problem: e.to_string(),
         })?;
         Ok(())
+    }
+}
+
+/// Squared lengths of gradients and of their parameters.
+struct Lengths<'a> {
+    gradients: &'a GradientsParams,
+    gradient: f64,
+    parameter: f64,
+}
+
+impl ModuleVisitor for Lengths<'_> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(parameter.id) {
+            self.gradient += squared_length(gradient);
+            self.parameter += squared_length(parameter.val().inner());
+        }
+    }
+}
+
+/// The sum of squares, the same for any number of threads.
+fn squared_length<const D: usize>(tensor: Tensor<D>) -> f64 {
+    /// Values per task.
+    const TASK: usize = 64 * 1024;
+    let data = tensor.into_data();
+    let values = data.as_slice::<f32>().expect("parameters are f32");
+    let parts: Vec<f64> = values
+        .par_chunks(TASK)
+        .map(|part| part.iter().map(|&v| f64::from(v).powi(2)).sum())
+        .collect();
+    parts.iter().sum()
+}
+
+/// Multiplies all gradients.
+struct Scale<'a> {
+    gradients: &'a mut GradientsParams,
+    share: f64,
+}
+
+impl ModuleVisitor for Scale<'_> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.remove::<D>(parameter.id) {
+            self.gradients
+                .register::<D>(parameter.id, gradient.mul_scalar(self.share));
+        }
     }
 }

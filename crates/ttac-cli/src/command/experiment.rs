@@ -1,5 +1,6 @@
 //! What `adapt` runs once and `bench` many times.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use anyhow::bail;
@@ -17,6 +18,7 @@ use ttac::stream::{Choose, Domain, Domains, StreamConfig, StreamPlan};
 
 use super::{check_classes, open, open_options, program};
 use crate::args::Adapt;
+use crate::progress::say;
 
 /// Passes over the set where nobody says how many.
 const DEFAULT_PASSES: usize = 10;
@@ -242,7 +244,7 @@ fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<d
         .with_batch_size(args.batch_size.get())
         .with_seed(args.seed);
     if let Some(count) = args.subset {
-        config = config.with_subset(count.get(), Choose::First);
+        config = config.with_subset(count.get(), args.choose);
     }
     Ok((config, opened))
 }
@@ -252,6 +254,25 @@ fn plan(config: &StreamConfig, domains: &[Box<dyn Dataset>]) -> ttac::Result<Str
         .iter()
         .map(|data| data.labels())
         .collect::<ttac::Result<_>>()?;
+    if let Some(subset) = &config.subset
+        && subset.choose == Choose::First
+    {
+        for (labels, domain) in labels.iter().zip(config.domains.list()) {
+            let first = classes_in(labels.iter().take(subset.count));
+            let all = classes_in(labels);
+            if first < all {
+                say(&format!(
+                    "warning: the first {} samples of {domain} are of {first} of its {all} classes; `--choose random` takes some of all",
+                    subset.count
+                ));
+            }
+        }
+    }
     let lists: Vec<&[usize]> = labels.iter().map(Vec::as_slice).collect();
     config.plan(&lists, domains[0].classes().len())
+}
+
+/// How many classes there are among labels.
+fn classes_in<'a>(labels: impl IntoIterator<Item = &'a usize>) -> usize {
+    labels.into_iter().collect::<BTreeSet<_>>().len()
 }

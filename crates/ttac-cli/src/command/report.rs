@@ -18,6 +18,9 @@ pub fn run(args: &Report, options: &Options) -> anyhow::Result<()> {
         write_atomically(path, page.as_bytes())?;
         say(&format!("wrote {}", path.display()));
     }
+    if args.by_class {
+        table = Table::by_class(&cells)?;
+    }
     let format = match args.format {
         TableFormat::Markdown => Format::Markdown,
         TableFormat::Csv => Format::Csv,

@@ -115,6 +115,31 @@ fn adapted_weights_are_a_checkpoint() {
     assert_eq!(log.lines().count(), 5);
 }
 
+/// Folders are read class by class, so the first files are of the first classes.
+#[test]
+fn a_subset_can_be_chosen_at_random() {
+    let world = adapted();
+    world.stdout(
+        "corrupt --data shapes10 --corruption snow --severity 5 --subset 60 --format folder --out c",
+    );
+    let adapt = "adapt --model run/model.safetensors --data image-folder --root c/snow/5 --subset 12 \
+                 --batch-size 6 --minibatch 6 --no-queue --method bn --json";
+    let classes = |record: &serde_json::Value| {
+        let confusion = record["confusion"].as_array().unwrap().clone();
+        let seen = confusion.iter().filter(|row| {
+            let row = row.as_array().unwrap();
+            row.iter().any(|count| count.as_u64() != Some(0))
+        });
+        seen.count()
+    };
+    let first = world.json(adapt);
+    let random = world.json(&format!("{adapt} --choose random"));
+    assert_eq!(random["samples"], 12);
+    assert!(classes(&first) < 4 && classes(&random) > 4);
+    let error = world.error(&format!("{adapt} --choose last"));
+    assert!(error.contains("last"), "{error}");
+}
+
 #[test]
 fn mistakes_are_named() {
     let world = adapted();
@@ -343,6 +368,8 @@ fn a_report_is_a_page_that_needs_nothing_else() {
             assert!(page.contains(&error), "{error}");
         }
     }
+    let by_class = world.json("report cells --by-class --json");
+    assert_eq!(by_class["columns"].as_array().unwrap().len(), 10);
     // The same from records of single runs, and nothing without their place.
     let lone = format!("{ADAPT} --features 20");
     assert!(world.error(&lone).contains("give `--out FILE` too"));

@@ -79,6 +79,7 @@ pub struct Learner<B: Backbone> {
     which: Adaptable,
     optimiser: Optimiser,
     learning_rate: f64,
+    gradient_bound: Option<f64>,
     norm: NormUpdates,
     norm_updates: u64,
 }
@@ -98,8 +99,17 @@ impl<B: Backbone> Learner<B> {
             which,
             optimiser: optimiser.init(),
             learning_rate,
+            gradient_bound: None,
             norm,
             norm_updates: 0,
+        }
+    }
+
+    /// With gradients that are at most so long, relative to the parameters.
+    pub fn with_gradient_bound(self, gradient_bound: Option<f64>) -> Self {
+        Self {
+            gradient_bound,
+            ..self
         }
     }
 
@@ -136,7 +146,11 @@ impl<B: Backbone> Learner<B> {
     /// One step down the gradient of a loss.
     pub fn step(&mut self, loss: &Tensor<1>) {
         let network = self.network.take().expect("the network is put back");
-        self.network = Some(self.optimiser.step(self.learning_rate, network, loss));
+        let (optimiser, rate) = (&mut self.optimiser, self.learning_rate);
+        self.network = Some(match self.gradient_bound {
+            None => optimiser.step(rate, network, loss),
+            Some(bound) => optimiser.step_bounded(rate, network, loss, bound),
+        });
     }
 
     /// Back to the source: weights, running statistics, optimiser.

@@ -126,11 +126,10 @@ impl Table {
                 .iter()
                 .map(|column| found(column).map(|values| Spread::of(values)))
                 .collect();
-            let whole: Option<Vec<f64>> = spreads.iter().map(|s| s.map(|s| s.mean)).collect();
             let first = cells.iter().find(|cell| cell.row == name);
             Row {
                 name: name.to_owned(),
-                mean: whole.map(|means| means.iter().sum::<f64>() / means.len() as f64),
+                mean: mean_of(&spreads),
                 cells: spreads,
                 protocol: first.map_or(String::new(), |cell| describe(&cell.record)),
                 source: Source::Measured,
@@ -138,15 +137,56 @@ impl Table {
             }
         });
         let mut rows: Vec<Row> = rows.collect();
-        // The best last, and after it what has gaps.
-        rows.sort_by(|a, b| {
-            let mean = |row: &Row| row.mean.unwrap_or(f64::NEG_INFINITY);
-            mean(b).total_cmp(&mean(a))
-        });
+        sort(&mut rows);
         let comparisons: Vec<_> = rows.iter().map(|row| compare(row, &rows, cells)).collect();
         for (row, against) in rows.iter_mut().zip(comparisons) {
             row.against = against;
         }
+        Ok(Self { columns, rows })
+    }
+
+    /// A table with the classes as columns: the error of each over all settings of a seed, and as mean
+    /// that of the classes, whatever their sizes, as is usual for VisDA-C. Rows are not compared.
+    pub fn by_class(cells: &[CellRecord]) -> Result<Self> {
+        let by_setting = Self::new(cells)?;
+        let columns = class_names(cells);
+        let other = cells
+            .iter()
+            .find(|cell| cell.record.confusion.len() != columns.len());
+        if let Some(cell) = other {
+            return Err(Error::Mismatch {
+                what: format!("classes of row `{}`", cell.row),
+                expected: format!("{} as elsewhere", columns.len()),
+                found: cell.record.confusion.len().to_string(),
+            });
+        }
+        let mut rows = by_setting.rows;
+        for row in &mut rows {
+            let mut by_seed: BTreeMap<Option<&String>, Vec<(usize, usize)>> = BTreeMap::new();
+            for cell in cells.iter().filter(|cell| cell.row == row.name) {
+                let place = by_seed.entry(cell.axes.get("seed"));
+                let counts = place.or_insert_with(|| vec![(0, 0); columns.len()]);
+                for (class, (seen, counts)) in cell.record.confusion.iter().zip(counts).enumerate()
+                {
+                    counts.0 += seen.iter().sum::<usize>() - seen[class];
+                    counts.1 += seen.iter().sum::<usize>();
+                }
+            }
+            let errors = |class: usize| -> Vec<f64> {
+                let counts = by_seed.values().map(|counts| counts[class]);
+                let counts = counts.filter(|(_, samples)| *samples > 0);
+                let errors = counts.map(|(wrong, samples)| 100.0 * wrong as f64 / samples as f64);
+                errors.collect()
+            };
+            let errors: Vec<Vec<f64>> = (0..columns.len()).map(errors).collect();
+            row.cells = errors
+                .iter()
+                .map(|errors| (!errors.is_empty()).then(|| Spread::of(errors)))
+                .collect();
+            row.mean = mean_of(&row.cells);
+            row.against = None;
+        }
+        sort(&mut rows);
         Ok(Self { columns, rows })
     }
 
@@ -217,6 +257,35 @@ impl Table {
         }
         text
     }
+}
+
+/// The mean over the columns, if all are there.
+fn mean_of(cells: &[Option<Spread>]) -> Option<f64> {
+    let means: Vec<f64> = cells
+        .iter()
+        .map(|cell| cell.map(|cell| cell.mean))
+        .collect::<Option<_>>()?;
+    Some(means.iter().sum::<f64>() / means.len() as f64)
+}
+
+/// The best last, and after it what has gaps.
+fn sort(rows: &mut [Row]) {
+    rows.sort_by(|a, b| {
+        let mean = |row: &Row| row.mean.unwrap_or(f64::NEG_INFINITY);
+        mean(b).total_cmp(&mean(a))
+    });
+}
+
+/// Names of the classes, or their numbers where records have none.
+pub(super) fn class_names(cells: &[CellRecord]) -> Vec<String> {
+    let mut named = cells.iter().map(|cell| &cell.record.classes);
+    if let Some(names) = named.find(|names| !names.is_empty()) {
+        return names.clone();
+    }
+    let classes = cells.iter().map(|cell| cell.record.confusion.len()).max();
+    (0..classes.unwrap_or(0))
+        .map(|class| format!("class {class}"))
+        .collect()
 }
 
 /// What the columns of comparisons mean.

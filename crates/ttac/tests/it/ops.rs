@@ -580,6 +580,57 @@ fn a_reset_optimiser_starts_like_a_new_one() {
     assert_eq!(first_step(&mut optimiser), fresh);
 }
 
+/// A bound cuts the gradient to a share of the parameters' length, and leaves a shorter one alone.
+#[test]
+fn a_bounded_step_is_as_long_as_the_bound_allows() {
+    let fixture = Fixture::open("op-sgd");
+    let device = Device::flex().autodiff();
+    let plain = OptimiserConfig::Sgd {
+        momentum: 0.0,
+        weight_decay: 0.0,
+    };
+    let values = |toy: &Toy| -> Vec<f32> {
+        let all = [
+            toy.p0.val().flatten::<1>(0, -1),
+            toy.p1.val().flatten(0, -1),
+            toy.p2.val().flatten(0, -1),
+        ];
+        let all = all.map(|values| values.to_data().try_to_vec::<f32>().unwrap());
+        all.concat()
+    };
+    let length = |values: &[f32]| {
+        let squares = values.iter().map(|&v| f64::from(v).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    let start = toy(&fixture, &device);
+    let before = values(&start);
+    let after = |bound: Option<f64>| {
+        let loss = toy_loss(&fixture, &start, 0, &device);
+        let mut optimiser = plain.init();
+        values(&match bound {
+            None => optimiser.step(0.1, start.clone(), &loss),
+            Some(bound) => optimiser.step_bounded(0.1, start.clone(), &loss, bound),
+        })
+    };
+    let way = |bound| -> Vec<f32> {
+        let pairs = after(bound).into_iter().zip(&before);
+        pairs.map(|(after, before)| after - before).collect()
+    };
+    let free = way(None);
+    let bound = 0.01;
+    let cut = way(Some(bound));
+    let asked = 0.1 * bound * length(&before);
+    // Differences of parameters near 1 are rounded to 1e-7, a ten-thousandth of this way.
+    assert!((length(&cut) / asked - 1.0).abs() < 1e-3, "{asked}");
+    let along: f64 = free
+        .iter()
+        .zip(&cut)
+        .map(|(&a, &b)| f64::from(a) * f64::from(b))
+        .sum();
+    assert!(along / length(&free) / length(&cut) > 1.0 - 1e-6);
+    assert_eq!(after(Some(1e6)), after(None));
+}
+
 #[test]
 fn a_damaged_optimiser_state_is_an_error() {
     let error = OptimiserConfig::SGD

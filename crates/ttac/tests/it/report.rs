@@ -195,6 +195,33 @@ fn figures_without_data_say_what_would_bring_them() {
     assert!(!figures(&page).contains(&"tsne"));
 }
 
+/// The first predictions are wrong, of both classes in turn: of 21 the first class has one more.
+#[test]
+fn errors_by_class_are_over_all_settings() {
+    let cells = [
+        cell("TEST", "test", "snow", 0, 21),
+        cell("TEST", "test", "fog", 0, 11),
+        cell("TTAC", "ttac", "snow", 0, 10),
+        cell("TTAC", "ttac", "fog", 0, 10),
+    ];
+    let table = Table::by_class(&cells).unwrap();
+    assert_eq!(table.columns, ["cat", "<dog>"]);
+    let errors = |row: usize| -> Vec<f64> {
+        let cells = table.rows[row].cells.iter();
+        cells.map(|cell| cell.unwrap().mean).collect()
+    };
+    assert_eq!(table.rows[0].name, "TEST");
+    assert_eq!(errors(0), [100.0 * 17.0 / 40.0, 100.0 * 15.0 / 40.0]);
+    assert_eq!(table.rows[0].mean, Some(40.0));
+    assert_eq!(errors(1), [25.0, 25.0]);
+    assert!(table.rows.iter().all(|row| row.against.is_none()));
+
+    let mut strange = cells.to_vec();
+    strange[3].record.confusion = vec![vec![1]];
+    let error = Table::by_class(&strange).unwrap_err().to_string();
+    assert!(error.contains("classes of row `TTAC`"), "{error}");
+}
+
 #[test]
 fn the_best_competitor_is_named_with_a_p_value() {
     let cells = grid();

@@ -21,6 +21,12 @@ pub struct TtacConfig {
     pub optimiser: OptimiserConfig,
     /// Its learning rate.
     pub learning_rate: f64,
+    /// The longest gradient, relative to the length of the parameters it belongs to; a longer one is
+    /// cut. None: any length, as in the released program. How long gradients get depends on the
+    /// network: those of a small network that knows its compact classes well are many times longer,
+    /// relative to its weights, and would throw it off in the first steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_bound: Option<f64>,
     /// Weight of all anchored losses.
     pub loss_scale: f64,
     /// Visits after which the global statistics forget.
@@ -137,6 +143,7 @@ impl Default for TtacConfig {
         Self {
             optimiser: OptimiserConfig::SGD,
             learning_rate: 0.01,
+            gradient_bound: None,
             loss_scale: 0.05,
             clip: 1280.0,
             class_clip: 128.0,
@@ -211,6 +218,7 @@ impl TtacConfig {
             ("clip", self.clip),
             ("class_clip", self.class_clip),
             ("template_divisor", self.template_divisor),
+            ("gradient_bound", self.gradient_bound.unwrap_or(1.0)),
         ];
         for (name, value) in positive {
             if !(value.is_finite() && value > 0.0) {

@@ -139,7 +139,8 @@ impl<B: Backbone> Ttac<B> {
         let (optimiser, rate) = (config.optimiser, config.learning_rate);
         Ok(Self {
             name: name_of(&config),
-            learner: Learner::new(network, which, optimiser, rate, config.norm),
+            learner: Learner::new(network, which, optimiser, rate, config.norm)
+                .with_gradient_bound(config.gradient_bound),
             config,
             anchors,
             classifier,

@@ -13,7 +13,7 @@ mod svg;
 
 use std::fmt::Write as _;
 
-use super::table::{Row, Source, Table, column_of, p_text};
+use super::table::{Row, Source, Table, class_names, column_of, p_text};
 use super::{CellRecord, Test, tsne};
 use crate::protocol::FeatureRecord;
 use bars::Bar;
@@ -240,7 +240,7 @@ impl Contents<'_> {
     }
 
     fn confusion(&self) -> String {
-        let classes = self.class_names();
+        let classes = class_names(self.cells);
         if classes.len() > confusion::MOST_CLASSES {
             return absent(&format!(
                 "A matrix of {} classes would not be readable; the records hold the counts.",
@@ -264,22 +264,6 @@ impl Contents<'_> {
             &panels("panels", matrices),
             "True class by row, predicted class by column, over all settings; numbers are percent of the true class, from one half on.",
         )
-    }
-
-    /// Names of the classes, or their numbers where records have none.
-    fn class_names(&self) -> Vec<String> {
-        let named = self.cells.iter().map(|cell| &cell.record.classes);
-        if let Some(names) = named.clone().find(|names| !names.is_empty()) {
-            return names.clone();
-        }
-        let classes = self
-            .cells
-            .iter()
-            .map(|cell| cell.record.confusion.len())
-            .max();
-        (0..classes.unwrap_or(0))
-            .map(|class| format!("class {class}"))
-            .collect()
     }
 
     fn anchors(&self) -> String {
@@ -384,7 +368,7 @@ impl Contents<'_> {
         }
         figure(
             "tsne",
-            &(scatter::letter_legend(&self.class_names())
+            &(scatter::letter_legend(&class_names(self.cells))
                 + &panels("panels", pictures.into_iter())),
             &format!(
                 "Features of samples spread over the stream, {}, by t-SNE (perplexity 30, started from the source's picture). Letters and colours are the true classes, which no method has seen.",
