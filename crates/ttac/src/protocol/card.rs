@@ -1,5 +1,7 @@
 //! The protocol card: everything one has to know to compare a number with another.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -100,19 +102,22 @@ impl Card {
     }
 }
 
-/// What `found` says otherwise than `expected`, field by field.
+/// What `found` says otherwise than `expected`, field by field; `null` for what it does not say.
 fn differences(path: &str, expected: &Value, found: &Value, into: &mut Vec<String>) {
     if let (Value::Object(expected), Value::Object(found)) = (expected, found) {
-        for (key, value) in found {
+        let keys: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
+        for key in keys {
             let path = if path.is_empty() {
                 key.clone()
             } else {
                 format!("{path}.{key}")
             };
+            let [expected, found] = [expected, found].map(|fields| fields.get(key));
+            let null = Value::Null;
             differences(
                 &path,
-                expected.get(key).unwrap_or(&Value::Null),
-                value,
+                expected.unwrap_or(&null),
+                found.unwrap_or(&null),
                 into,
             );
         }
@@ -134,9 +139,11 @@ mod tests {
         let preset = MethodConfig::by_name("ttac", Preset::Recommended, Setting::NoQueue).unwrap();
         let changed = preset.with_field("filter.mode", "none").unwrap();
         let changed = changed.with_field("global_part", "l2").unwrap();
+        let changed = changed.with_field("gradient_bound", "null").unwrap();
         let mut found = Vec::new();
         let plain = |config| serde_json::to_value(config).unwrap();
         differences("", &plain(&preset), &plain(&changed), &mut found);
-        assert_eq!(found, ["filter.mode=none", "global_part=l2"]);
+        let expected = ["filter.mode=none", "global_part=l2", "gradient_bound=null"];
+        assert_eq!(found, expected);
     }
 }
