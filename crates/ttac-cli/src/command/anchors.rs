@@ -5,10 +5,10 @@ use std::time::Instant;
 use serde_json::json;
 use ttac::backbone::Backbone;
 use ttac::checkpoint::{Augmentation, Checkpoint, fingerprint};
-use ttac::data::{OpenOptions, Part};
+use ttac::data::Part;
 use ttac::stats::{AnchorConfig, CovarianceKind, SourceStatistics, collect};
 
-use super::{check_classes, open, print};
+use super::{check_classes, for_model, open, print};
 use crate::args::{Anchors, Options, Source};
 use crate::device;
 use crate::progress::{Progress, Unit, say};
@@ -49,7 +49,7 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         root: args.root.clone(),
         split: args.split,
     };
-    let mut data = open(&source, &OpenOptions::new(header.input.height))?;
+    let mut data = open(&source, &for_model(header))?;
     check_classes(&args.model, header, data.as_ref())?;
     if let Some(count) = args.subset {
         data = Box::new(Part::first(data, count.get()));

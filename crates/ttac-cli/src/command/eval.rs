@@ -24,7 +24,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         severity,
         ..
     } = &args.corrupted;
-    let asked = open_options(&args.corrupted, corruption.as_deref(), header.input.height)
+    let asked = open_options(&args.corrupted, corruption.as_deref(), header)
         .with_skip_bad(args.skip_bad)
         .with_refuse_grey(args.refuse_grey);
     let data = open(&args.source, &asked)?;

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use anyhow::bail;
 use ttac::Error;
 use ttac::burn::tensor::Device;
-use ttac::checkpoint::{Checkpoint, fingerprint};
+use ttac::checkpoint::{Checkpoint, Header, fingerprint};
 use ttac::data::{Dataset, OpenOptions};
 use ttac::method::{Method, MethodConfig};
 use ttac::protocol::{
@@ -55,7 +55,7 @@ impl Experiment {
         check_family(args, &config, &protocol)?;
         protocol.validate(args.batch_size.get())?;
         let method = config.init(checkpoint.network.clone(), anchors.as_ref())?;
-        let (stream, domains) = domains(args, header.input.height)?;
+        let (stream, domains) = domains(args, header)?;
         for data in domains.iter().filter(|data| data.is_labelled()) {
             check_classes(&args.model, header, data.as_ref())?;
         }
@@ -213,7 +213,7 @@ fn check_family(args: &Adapt, config: &MethodConfig, protocol: &Protocol) -> any
     .into())
 }
 
-fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
+fn domains(args: &Adapt, model: &Header) -> anyhow::Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
     let corruptions: Vec<Option<&str>> = match &args.corrupted.corruption {
         None => vec![None],
         Some(list) => list.split(',').map(|name| Some(name.trim())).collect(),
@@ -224,7 +224,7 @@ fn domains(args: &Adapt, size: usize) -> anyhow::Result<(StreamConfig, Vec<Box<d
         let asked = OpenOptions {
             skip_bad: args.skip_bad,
             unlabelled: true,
-            ..open_options(&args.corrupted, corruption, size)
+            ..open_options(&args.corrupted, corruption, model)
         };
         opened.push(open(&args.source, &asked)?);
         names.push(match (corruption, args.corrupted.severity) {

@@ -56,15 +56,20 @@ fn open(source: &Source, options: &OpenOptions) -> anyhow::Result<Box<dyn Datase
     )?)
 }
 
-/// How to open a data set under one corruption, or under none, for a model that wants `size` pixels.
-fn open_options(corrupted: &Corrupted, corruption: Option<&str>, size: usize) -> OpenOptions {
+/// How to open a data set under one corruption, or under none, for a model.
+fn open_options(corrupted: &Corrupted, corruption: Option<&str>, model: &Header) -> OpenOptions {
     OpenOptions {
         corruption: corruption.map(str::to_owned),
         severity: corrupted.severity,
         corruption_seed: corrupted.corruption_seed,
         frost_textures: corrupted.frost_textures.clone(),
-        ..OpenOptions::new(size)
+        ..for_model(model)
     }
+}
+
+/// How to open a data set for a model.
+fn for_model(model: &Header) -> OpenOptions {
+    OpenOptions::new(model.input.height).with_classes(&model.classes)
 }
 
 /// Refuses to score a model on classes of other things.

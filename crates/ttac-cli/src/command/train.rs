@@ -177,14 +177,14 @@ fn config(args: &Train, clouds: bool) -> TrainConfig {
 }
 
 fn open(args: &Train, from: Option<&Checkpoint>) -> anyhow::Result<Box<dyn Dataset>> {
-    let size = match (from, &args.arch) {
-        (Some(source), _) => source.header.input.height,
-        (None, Some(name)) => architecture(name, 1, &args.set)?.image_size(),
+    let asked = match (from, &args.arch) {
+        (Some(source), _) => super::for_model(&source.header),
+        (None, Some(name)) => OpenOptions::new(architecture(name, 1, &args.set)?.image_size()),
         (None, None) => unreachable!("clap asks for one of them"),
     };
     let root = args.root.clone();
     let root = root.unwrap_or_else(|| default_root().join(&args.data));
-    let mut data = ttac::data::open(&args.data, &root, Split::Train, &OpenOptions::new(size))?;
+    let mut data = ttac::data::open(&args.data, &root, Split::Train, &asked)?;
     if let Some(count) = args.subset {
         data = Box::new(Part::first(data, count.get()));
     }

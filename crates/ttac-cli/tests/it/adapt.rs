@@ -115,7 +115,8 @@ fn adapted_weights_are_a_checkpoint() {
     assert_eq!(log.lines().count(), 5);
 }
 
-/// Folders are read class by class, so the first files are of the first classes.
+/// Folders are read class by class, so the first files are of the first classes. Their classes take the
+/// model's order.
 #[test]
 fn a_subset_can_be_chosen_at_random() {
     let world = adapted();
@@ -135,6 +136,7 @@ fn a_subset_can_be_chosen_at_random() {
     let first = world.json(adapt);
     let random = world.json(&format!("{adapt} --choose random"));
     assert_eq!(random["samples"], 12);
+    assert_eq!(random["classes"][0], "disk");
     assert!(classes(&first) < 4 && classes(&random) > 4);
     let error = world.error(&format!("{adapt} --choose last"));
     assert!(error.contains("last"), "{error}");

@@ -126,28 +126,16 @@ impl Walk {
     }
 }
 
-/// What is done with every vector of a tensor, and perhaps summed over those that are a period apart.
-pub(super) trait EachVector<S: Simd> {
-    /// The sums.
-    type Sums: Copy;
+/// What is done with every vector of a tensor, and `SUMS` sums over those that are a period apart.
+trait EachVector<S: Simd, const SUMS: usize> {
+    /// Where the sums are kept, each as long as the period.
+    fn totals(&self) -> [*mut f32; SUMS];
 
-    /// Sums so far, at a place in the period.
-    ///
-    /// # Safety
-    /// `phase + LANES` is at most the period.
-    unsafe fn sums(&self, phase: usize) -> Self::Sums;
-
-    /// Works on the vector at `at`, of which `n` floats exist if they are fewer than `LANES`.
+    /// Works on the vector at `at`, of which `n` floats exist if they are fewer than `LANES`; the sums with its share.
     ///
     /// # Safety
     /// `at + min(n, LANES)` is at most the tensor's length, `phase + LANES` at most the period.
-    unsafe fn step(&self, sums: Self::Sums, at: usize, phase: usize, n: usize) -> Self::Sums;
-
-    /// Puts the sums back.
-    ///
-    /// # Safety
-    /// As for `sums`.
-    unsafe fn keep(&self, phase: usize, sums: Self::Sums);
+    unsafe fn step(&self, sums: [S::V; SUMS], at: usize, phase: usize, n: usize) -> [S::V; SUMS];
 }
 
 /// Walks `len` floats, `ABREAST` vectors of the period at a time: their sums stay in registers, and none waits for another. Every place in the
@@ -156,18 +144,25 @@ pub(super) trait EachVector<S: Simd> {
 /// # Safety
 /// `len` and `period` are those that `work` can do, the latter a multiple of `LANES`.
 #[inline(always)]
-unsafe fn walk<S: Simd, const ABREAST: usize>(
-    work: &impl EachVector<S>,
+unsafe fn walk<S: Simd, const SUMS: usize, const ABREAST: usize>(
+    work: &impl EachVector<S, SUMS>,
     len: usize,
     period: usize,
 ) {
+    let totals = work.totals();
     let whole = len - len % period;
     let mut phase = 0;
     // SAFETY: `at < whole` is followed by the rest of its period; the last loop says how many floats are left.
     unsafe {
+        let load = |phase: usize| totals.map(|total| S::load(total.add(phase)));
+        let keep = |phase: usize, sums: [S::V; SUMS]| {
+            for (total, sum) in totals.iter().zip(sums) {
+                S::store(total.add(phase), sum);
+            }
+        };
         while phase + ABREAST * S::LANES <= period {
             let place = |i: usize| phase + i * S::LANES;
-            let mut sums: [_; ABREAST] = std::array::from_fn(|i| work.sums(place(i)));
+            let mut sums: [_; ABREAST] = std::array::from_fn(|i| load(place(i)));
             let mut start = 0;
             while start < whole {
                 for (i, sums) in sums.iter_mut().enumerate() {
@@ -176,40 +171,43 @@ unsafe fn walk<S: Simd, const ABREAST: usize>(
                 start += period;
             }
             for (i, sums) in sums.into_iter().enumerate() {
-                work.keep(place(i), sums);
+                keep(place(i), sums);
             }
             phase += ABREAST * S::LANES;
         }
         while phase < period {
-            let mut sums = work.sums(phase);
+            let mut sums = load(phase);
             let mut start = 0;
             while start < whole {
                 sums = work.step(sums, start + phase, phase, S::LANES);
                 start += period;
             }
-            work.keep(phase, sums);
+            keep(phase, sums);
             phase += S::LANES;
         }
         for phase in (0..len - whole).step_by(S::LANES) {
-            let sums = work.sums(phase);
-            let sums = work.step(sums, whole + phase, phase, len - whole - phase);
-            work.keep(phase, sums);
+            let left = len - whole - phase;
+            keep(phase, work.step(load(phase), whole + phase, phase, left));
         }
     }
 }
 
-/// [`walk`] for work with two sums: as many abreast as there are registers for.
+/// [`walk`] for work with sums: as many abreast as there are registers for.
 ///
 /// # Safety
 /// As for [`walk`].
 #[inline(always)]
-unsafe fn walk_sums<S: Simd>(work: &impl EachVector<S>, len: usize, period: usize) {
+unsafe fn walk_sums<S: Simd, const SUMS: usize>(
+    work: &impl EachVector<S, SUMS>,
+    len: usize,
+    period: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         if S::SUMS >= 24 {
-            walk::<S, 8>(work, len, period);
+            walk::<S, SUMS, 8>(work, len, period);
         } else {
-            walk::<S, 4>(work, len, period);
+            walk::<S, SUMS, 4>(work, len, period);
         }
     }
 }
@@ -291,29 +289,31 @@ impl Kernel for PlainSums<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        struct Work(*const f32, *mut f32);
-        impl<S: Simd> EachVector<S> for Work {
-            type Sums = S::V;
-            #[inline(always)]
-            unsafe fn sums(&self, phase: usize) -> S::V {
-                // SAFETY: the sums are as long as the period.
-                unsafe { S::load(self.1.add(phase)) }
-            }
-            #[inline(always)]
-            unsafe fn step(&self, sum: S::V, at: usize, _: usize, n: usize) -> S::V {
-                // SAFETY: the caller's promise.
-                unsafe { S::add(sum, S::load_partial(self.0.add(at), n)) }
-            }
-            #[inline(always)]
-            unsafe fn keep(&self, phase: usize, sum: S::V) {
-                // SAFETY: the sums are as long as the period.
-                unsafe { S::store(self.1.add(phase), sum) }
-            }
-        }
         let (len, period) = (self.x.len(), self.sums.len());
-        let work = Work(self.x.as_ptr(), self.sums.as_mut_ptr());
+        let work = PlainWork {
+            x: self.x.as_ptr(),
+            totals: [self.sums.as_mut_ptr()],
+        };
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S>(&work, len, period) }
+        unsafe { walk_sums::<S, 1>(&work, len, period) }
+    }
+}
+
+struct PlainWork {
+    x: *const f32,
+    totals: [*mut f32; 1],
+}
+
+impl<S: Simd> EachVector<S, 1> for PlainWork {
+    #[inline(always)]
+    fn totals(&self) -> [*mut f32; 1] {
+        self.totals
+    }
+
+    #[inline(always)]
+    unsafe fn step(&self, [sum]: [S::V; 1], at: usize, _: usize, n: usize) -> [S::V; 1] {
+        // SAFETY: the caller's promise.
+        unsafe { [S::add(sum, S::load_partial(self.x.add(at), n))] }
     }
 }
 
@@ -334,67 +334,40 @@ impl Kernel for DeviationSums<'_> {
         let work = DeviationWork {
             x: self.x.as_ptr(),
             shift: self.shift.as_ptr(),
-            totals: TwoSums(self.sums.as_mut_ptr(), self.squares.as_mut_ptr()),
+            totals: [self.sums.as_mut_ptr(), self.squares.as_mut_ptr()],
         };
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S>(&work, len, period) }
-    }
-}
-
-/// Where two sums are, each as long as the period.
-struct TwoSums(*mut f32, *mut f32);
-
-impl TwoSums {
-    /// # Safety
-    /// `phase + LANES` is at most the period.
-    #[inline(always)]
-    unsafe fn load<S: Simd>(&self, phase: usize) -> (S::V, S::V) {
-        // SAFETY: the caller's promise.
-        unsafe { (S::load(self.0.add(phase)), S::load(self.1.add(phase))) }
-    }
-
-    /// # Safety
-    /// As for `load`.
-    #[inline(always)]
-    unsafe fn store<S: Simd>(&self, phase: usize, sums: (S::V, S::V)) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            S::store(self.0.add(phase), sums.0);
-            S::store(self.1.add(phase), sums.1);
-        }
+        unsafe { walk_sums::<S, 2>(&work, len, period) }
     }
 }
 
 struct DeviationWork {
     x: *const f32,
     shift: *const f32,
-    totals: TwoSums,
+    totals: [*mut f32; 2],
 }
 
-impl<S: Simd> EachVector<S> for DeviationWork {
-    type Sums = (S::V, S::V);
-
+impl<S: Simd> EachVector<S, 2> for DeviationWork {
     #[inline(always)]
-    unsafe fn sums(&self, phase: usize) -> Self::Sums {
-        // SAFETY: the caller's promise.
-        unsafe { self.totals.load::<S>(phase) }
+    fn totals(&self) -> [*mut f32; 2] {
+        self.totals
     }
 
     #[inline(always)]
-    unsafe fn step(&self, sums: Self::Sums, at: usize, phase: usize, n: usize) -> Self::Sums {
+    unsafe fn step(
+        &self,
+        [sum, square]: [S::V; 2],
+        at: usize,
+        phase: usize,
+        n: usize,
+    ) -> [S::V; 2] {
         // SAFETY: the caller's promise; the shifts are as long as the period.
         unsafe {
             // Lanes past the end would count as `-shift`, if that were not 0 there too.
             let shift = S::load_partial(self.shift.add(phase), n);
             let d = S::sub(S::load_partial(self.x.add(at), n), shift);
-            (S::add(sums.0, d), S::fma(d, d, sums.1))
+            [S::add(sum, d), S::fma(d, d, square)]
         }
-    }
-
-    #[inline(always)]
-    unsafe fn keep(&self, phase: usize, sums: Self::Sums) {
-        // SAFETY: the caller's promise.
-        unsafe { self.totals.store::<S>(phase, sums) }
     }
 }
 
@@ -445,18 +418,18 @@ impl Kernel for Affine<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the caller's promise; scales and shifts are as long as the period.
-        unsafe { walk::<S, 8>(&self, self.len, self.scale.len()) }
+        unsafe { walk::<S, 0, 8>(&self, self.len, self.scale.len()) }
     }
 }
 
-impl<S: Simd> EachVector<S> for Affine<'_> {
-    type Sums = ();
+impl<S: Simd> EachVector<S, 0> for Affine<'_> {
+    #[inline(always)]
+    fn totals(&self) -> [*mut f32; 0] {
+        []
+    }
 
     #[inline(always)]
-    unsafe fn sums(&self, _: usize) {}
-
-    #[inline(always)]
-    unsafe fn step(&self, (): (), at: usize, phase: usize, n: usize) {
+    unsafe fn step(&self, none: [S::V; 0], at: usize, phase: usize, n: usize) -> [S::V; 0] {
         // SAFETY: the caller's promise.
         unsafe {
             let x = S::load_partial(self.x.add(at), n);
@@ -473,10 +446,8 @@ impl<S: Simd> EachVector<S> for Affine<'_> {
             }
             S::store_partial(self.y.add(at), y, n);
         }
+        none
     }
-
-    #[inline(always)]
-    unsafe fn keep(&self, _: usize, (): ()) {}
 }
 
 /// Normalises `len` floats from `x` to `y`.
@@ -631,10 +602,10 @@ impl Kernel for GradientSums<'_> {
             x: self.x.as_ptr(),
             mask: self.mask,
             mean: self.mean.as_ptr(),
-            totals: TwoSums(self.sums.as_mut_ptr(), self.products.as_mut_ptr()),
+            totals: [self.sums.as_mut_ptr(), self.products.as_mut_ptr()],
         };
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S>(&work, len, period) }
+        unsafe { walk_sums::<S, 2>(&work, len, period) }
     }
 }
 
@@ -643,20 +614,23 @@ struct GradientWork<'a> {
     x: *const f32,
     mask: Mask<'a>,
     mean: *const f32,
-    totals: TwoSums,
+    totals: [*mut f32; 2],
 }
 
-impl<S: Simd> EachVector<S> for GradientWork<'_> {
-    type Sums = (S::V, S::V);
-
+impl<S: Simd> EachVector<S, 2> for GradientWork<'_> {
     #[inline(always)]
-    unsafe fn sums(&self, phase: usize) -> Self::Sums {
-        // SAFETY: the caller's promise.
-        unsafe { self.totals.load::<S>(phase) }
+    fn totals(&self) -> [*mut f32; 2] {
+        self.totals
     }
 
     #[inline(always)]
-    unsafe fn step(&self, sums: Self::Sums, at: usize, phase: usize, n: usize) -> Self::Sums {
+    unsafe fn step(
+        &self,
+        [sum, product]: [S::V; 2],
+        at: usize,
+        phase: usize,
+        n: usize,
+    ) -> [S::V; 2] {
         // SAFETY: the caller's promise; the means are as long as the period.
         unsafe {
             let x = S::load_partial(self.x.add(at), n);
@@ -664,14 +638,8 @@ impl<S: Simd> EachVector<S> for GradientWork<'_> {
             // Lanes past the end have g = 0.
             let g = self.mask.gate::<S>(at, phase, n, x, g);
             let d = S::sub(x, S::load(self.mean.add(phase)));
-            (S::add(sums.0, g), S::fma(g, d, sums.1))
+            [S::add(sum, g), S::fma(g, d, product)]
         }
-    }
-
-    #[inline(always)]
-    unsafe fn keep(&self, phase: usize, sums: Self::Sums) {
-        // SAFETY: the caller's promise.
-        unsafe { self.totals.store::<S>(phase, sums) }
     }
 }
 
@@ -702,18 +670,18 @@ impl Kernel for GradientApply<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the caller's promise; means, scales, slopes and shifts are as long as the period.
-        unsafe { walk::<S, 8>(&self, self.x.len(), self.mean.len()) }
+        unsafe { walk::<S, 0, 8>(&self, self.x.len(), self.mean.len()) }
     }
 }
 
-impl<S: Simd> EachVector<S> for GradientApply<'_> {
-    type Sums = ();
+impl<S: Simd> EachVector<S, 0> for GradientApply<'_> {
+    #[inline(always)]
+    fn totals(&self) -> [*mut f32; 0] {
+        []
+    }
 
     #[inline(always)]
-    unsafe fn sums(&self, _: usize) {}
-
-    #[inline(always)]
-    unsafe fn step(&self, (): (), at: usize, phase: usize, n: usize) {
+    unsafe fn step(&self, none: [S::V; 0], at: usize, phase: usize, n: usize) -> [S::V; 0] {
         // With constant statistics the input is looked at for the mask only.
         let read_x = self.statistics || matches!(self.mask, Mask::Input { .. });
         // SAFETY: the caller's promise.
@@ -747,10 +715,8 @@ impl<S: Simd> EachVector<S> for GradientApply<'_> {
                 S::store_partial(self.dy.add(at), dx, n);
             }
         }
+        none
     }
-
-    #[inline(always)]
-    unsafe fn keep(&self, _: usize, (): ()) {}
 }
 
 /// The gradients of a batch norm with its residual addition and ReLU. `dy` becomes `dx` if that is wanted.

@@ -61,7 +61,12 @@ impl ImageFolder {
             });
         }
         let folder = corrupted(&part(root, split)?, options)?;
-        let classes = folders(&folder)?;
+        let mut classes = folders(&folder)?;
+        let mut wanted = options.classes.clone();
+        wanted.sort();
+        if wanted == classes {
+            classes.clone_from(&options.classes);
+        }
         let mut files = Vec::new();
         if classes.is_empty() && options.unlabelled {
             files.extend(pictures(&folder)?.into_iter().map(|path| (path, 0)));

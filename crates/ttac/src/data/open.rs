@@ -48,6 +48,8 @@ pub struct OpenOptions {
     pub corruption_seed: u64,
     /// Photographs for frost that is made on the fly.
     pub frost_textures: Option<PathBuf>,
+    /// The model's classes. A folder that has the same ones takes their order, instead of the alphabet's.
+    pub classes: Vec<String>,
 }
 
 impl OpenOptions {
@@ -62,7 +64,14 @@ impl OpenOptions {
             unlabelled: false,
             corruption_seed: 0,
             frost_textures: None,
+            classes: Vec::new(),
         }
+    }
+
+    /// The order of the classes, for folders that have the same ones.
+    pub fn with_classes(mut self, classes: &[String]) -> Self {
+        self.classes = classes.to_vec();
+        self
     }
 
     /// One corruption at one severity.
