@@ -390,8 +390,10 @@ fn group_norms_of_awkward_shapes() {
         grouped(2, 1024, 8, 2), // images of several chunks
         grouped(1, 9000, 8, 3),
     ] {
-        for offset in [0., 30.] {
-            check_group_norm(shape, offset, 7);
+        if is_feasible(shape.batch * shape.pixels * shape.channels) {
+            for offset in [0., 30.] {
+                check_group_norm(shape, offset, 7);
+            }
         }
     }
 }
