@@ -185,8 +185,8 @@ impl Optimiser {
         };
         module.visit(&mut lengths);
         let share = bound * (lengths.parameter / lengths.gradient).sqrt();
-        // Not so if the gradient is 0 or not finite: cutting would not help.
-        if share < 1.0 {
+        // A gradient that is not finite has no length to cut to, nor has one of parameters that are all 0.
+        if 0.0 < share && share < 1.0 {
             module.visit(&mut Scale {
                 gradients: &mut gradients,
                 share,

@@ -128,9 +128,6 @@ impl Walk {
 
 /// What is done with every vector of a tensor, and `SUMS` sums over those that are a period apart.
 trait EachVector<S: Simd, const SUMS: usize> {
-    /// Where the sums are kept, each as long as the period.
-    fn totals(&self) -> [*mut f32; SUMS];
-
     /// Works on the vector at `at`, of which `n` floats exist if they are fewer than `LANES`; the sums with its share.
     ///
     /// # Safety
@@ -138,18 +135,18 @@ trait EachVector<S: Simd, const SUMS: usize> {
     unsafe fn step(&self, sums: [S::V; SUMS], at: usize, phase: usize, n: usize) -> [S::V; SUMS];
 }
 
-/// Walks `len` floats, `ABREAST` vectors of the period at a time: their sums stay in registers, and none waits for another. Every place in the
+/// Walks `len` floats and adds to `totals`, each as long as the period. `ABREAST` vectors of the period go side by side: their sums stay in registers, and none waits for another. Every place in the
 /// period adds up its vectors in their order, whatever `ABREAST` is.
 ///
 /// # Safety
-/// `len` and `period` are those that `work` can do, the latter a multiple of `LANES`.
+/// `len` and `period` are those that `work` can do, the latter a multiple of `LANES`, and nobody else touches the totals.
 #[inline(always)]
 unsafe fn walk<S: Simd, const SUMS: usize, const ABREAST: usize>(
     work: &impl EachVector<S, SUMS>,
+    totals: [*mut f32; SUMS],
     len: usize,
     period: usize,
 ) {
-    let totals = work.totals();
     let whole = len - len % period;
     let mut phase = 0;
     // SAFETY: `at < whole` is followed by the rest of its period; the last loop says how many floats are left.
@@ -199,15 +196,16 @@ unsafe fn walk<S: Simd, const SUMS: usize, const ABREAST: usize>(
 #[inline(always)]
 unsafe fn walk_sums<S: Simd, const SUMS: usize>(
     work: &impl EachVector<S, SUMS>,
+    totals: [*mut f32; SUMS],
     len: usize,
     period: usize,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         if S::SUMS >= 24 {
-            walk::<S, SUMS, 8>(work, len, period);
+            walk::<S, SUMS, 8>(work, totals, len, period);
         } else {
-            walk::<S, SUMS, 4>(work, len, period);
+            walk::<S, SUMS, 4>(work, totals, len, period);
         }
     }
 }
@@ -290,26 +288,18 @@ impl Kernel for PlainSums<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (len, period) = (self.x.len(), self.sums.len());
-        let work = PlainWork {
-            x: self.x.as_ptr(),
-            totals: [self.sums.as_mut_ptr()],
-        };
+        let work = PlainWork { x: self.x.as_ptr() };
+        let totals = [self.sums.as_mut_ptr()];
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S, 1>(&work, len, period) }
+        unsafe { walk_sums::<S, 1>(&work, totals, len, period) }
     }
 }
 
 struct PlainWork {
     x: *const f32,
-    totals: [*mut f32; 1],
 }
 
 impl<S: Simd> EachVector<S, 1> for PlainWork {
-    #[inline(always)]
-    fn totals(&self) -> [*mut f32; 1] {
-        self.totals
-    }
-
     #[inline(always)]
     unsafe fn step(&self, [sum]: [S::V; 1], at: usize, _: usize, n: usize) -> [S::V; 1] {
         // SAFETY: the caller's promise.
@@ -334,25 +324,19 @@ impl Kernel for DeviationSums<'_> {
         let work = DeviationWork {
             x: self.x.as_ptr(),
             shift: self.shift.as_ptr(),
-            totals: [self.sums.as_mut_ptr(), self.squares.as_mut_ptr()],
         };
+        let totals = [self.sums.as_mut_ptr(), self.squares.as_mut_ptr()];
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S, 2>(&work, len, period) }
+        unsafe { walk_sums::<S, 2>(&work, totals, len, period) }
     }
 }
 
 struct DeviationWork {
     x: *const f32,
     shift: *const f32,
-    totals: [*mut f32; 2],
 }
 
 impl<S: Simd> EachVector<S, 2> for DeviationWork {
-    #[inline(always)]
-    fn totals(&self) -> [*mut f32; 2] {
-        self.totals
-    }
-
     #[inline(always)]
     unsafe fn step(
         &self,
@@ -418,16 +402,11 @@ impl Kernel for Affine<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the caller's promise; scales and shifts are as long as the period.
-        unsafe { walk::<S, 0, 8>(&self, self.len, self.scale.len()) }
+        unsafe { walk::<S, 0, 8>(&self, [], self.len, self.scale.len()) }
     }
 }
 
 impl<S: Simd> EachVector<S, 0> for Affine<'_> {
-    #[inline(always)]
-    fn totals(&self) -> [*mut f32; 0] {
-        []
-    }
-
     #[inline(always)]
     unsafe fn step(&self, none: [S::V; 0], at: usize, phase: usize, n: usize) -> [S::V; 0] {
         // SAFETY: the caller's promise.
@@ -602,10 +581,10 @@ impl Kernel for GradientSums<'_> {
             x: self.x.as_ptr(),
             mask: self.mask,
             mean: self.mean.as_ptr(),
-            totals: [self.sums.as_mut_ptr(), self.products.as_mut_ptr()],
         };
+        let totals = [self.sums.as_mut_ptr(), self.products.as_mut_ptr()];
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S, 2>(&work, len, period) }
+        unsafe { walk_sums::<S, 2>(&work, totals, len, period) }
     }
 }
 
@@ -614,15 +593,9 @@ struct GradientWork<'a> {
     x: *const f32,
     mask: Mask<'a>,
     mean: *const f32,
-    totals: [*mut f32; 2],
 }
 
 impl<S: Simd> EachVector<S, 2> for GradientWork<'_> {
-    #[inline(always)]
-    fn totals(&self) -> [*mut f32; 2] {
-        self.totals
-    }
-
     #[inline(always)]
     unsafe fn step(
         &self,
@@ -670,16 +643,11 @@ impl Kernel for GradientApply<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the caller's promise; means, scales, slopes and shifts are as long as the period.
-        unsafe { walk::<S, 0, 8>(&self, self.x.len(), self.mean.len()) }
+        unsafe { walk::<S, 0, 8>(&self, [], self.x.len(), self.mean.len()) }
     }
 }
 
 impl<S: Simd> EachVector<S, 0> for GradientApply<'_> {
-    #[inline(always)]
-    fn totals(&self) -> [*mut f32; 0] {
-        []
-    }
-
     #[inline(always)]
     unsafe fn step(&self, none: [S::V; 0], at: usize, phase: usize, n: usize) -> [S::V; 0] {
         // With constant statistics the input is looked at for the mask only.
