@@ -204,7 +204,7 @@ pub struct Info {
 }
 
 /// Which images, and where they lie.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Source {
     /// The data set: `cifar10`, `cifar100`, `cifar10-c`, `cifar100-c`, `cifar10.1`, `mnist`,
     /// `fashion-mnist`, `usps`, `image-folder`, `shapes10`; clouds of points: `solids10`,
@@ -222,7 +222,7 @@ pub struct Source {
 }
 
 /// What happened to them.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Corrupted {
     /// The corruption: read from the files of `cifar10-c`, `cifar100-c` and folders like those of
     /// ImageNet-C, and made on the fly of a clean set. `adapt` visits the corruptions of a list
@@ -458,7 +458,7 @@ pub struct Anchors {
     pub estimate: bool,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch on the command line"
@@ -610,7 +610,7 @@ pub struct Demo {
 #[derive(Debug, clap::Args)]
 pub struct Bench {
     /// A TOML file: `[grid]` has options of `ttac adapt`, a list where several values are wanted, and
-    /// each `[[row]]` a name and its own options
+    /// each `[[row]]` a name (else its method is the name) and its own options
     #[arg(value_name = "CONFIG")]
     pub config: PathBuf,
 
@@ -622,7 +622,8 @@ pub struct Bench {
     #[arg(long, value_name = "I/N", value_parser = shard)]
     pub shard: Option<(usize, usize)>,
 
-    /// Only check the configuration and list the cells
+    /// Only check the configuration, list the cells and estimate memory and time by two batches of each
+    /// row
     #[arg(long)]
     pub dry_run: bool,
 }

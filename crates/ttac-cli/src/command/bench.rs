@@ -5,23 +5,29 @@
 //! never meets an old cell.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args as _, Parser};
+use indicatif::HumanDuration;
 use serde::Deserialize;
 use serde_json::json;
 use toml::Value;
 use ttac::burn::tensor::Device;
-use ttac::protocol::{FeatureRecord, Recorder, RunRecord, Runner, Sink, StepRecord};
+use ttac::protocol::{
+    FeatureRecord, Passes, Recorder, RunRecord, Runner, Selection, Sink, StepRecord,
+};
 use ttac::report::CellRecord;
+use ttac::stream::{Choose, Order};
 use ttac::{Error, nearest, write_atomically};
 use ttac_corrupt::Corruption;
 use ttac_corrupt::points::PointCorruption;
 
 use super::experiment::Experiment;
-use super::{print, program};
+use super::{print, program, resident_megabytes};
 use crate::args::{Adapt, Bench, Options};
 use crate::progress::{Progress, Unit, say};
 use crate::{device, interrupt};
@@ -45,6 +51,8 @@ pub struct Config {
     /// Options of all rows.
     #[serde(default)]
     pub grid: toml::Table,
+    /// Without any, the grid itself is a row.
+    #[serde(default)]
     row: Vec<toml::Table>,
 }
 
@@ -188,25 +196,36 @@ impl Grid {
         let left = self.left(mine);
         self.check(&left, device)?;
         let titles: Vec<String> = mine.iter().map(|&i| self.cells[i].title()).collect();
-        let done: Vec<f64> = mine
-            .iter()
-            .filter_map(|&index| std::fs::read_to_string(&self.places[index]).ok())
-            .filter_map(|text| serde_json::from_str::<CellRecord>(&text).ok())
-            .map(|cell| cell.record.learning_seconds + cell.record.predicting_seconds)
-            .collect();
-        let estimate = (!done.is_empty())
-            .then(|| done.iter().sum::<f64>() / done.len() as f64 * left.len() as f64);
-        let result = json!({ "cells": titles, "left": left.len(), "estimated_seconds": estimate });
-        let time = estimate.map_or(String::new(), |seconds| {
-            format!(", about {seconds:.0} s by the cells that are done")
+        let seconds = self.estimated_seconds(&left, device)?;
+        let megabytes = resident_megabytes("VmHWM:").filter(|_| !left.is_empty());
+        let result = json!({
+            "cells": titles,
+            "left": left.len(),
+            "estimated_seconds": seconds,
+            "estimated_megabytes": megabytes,
         });
+        let memory = megabytes.map_or(String::new(), |mb| format!(" and {mb:.0} MB of memory"));
         let text = format!(
-            "{}\n{} cells, {} left{time}",
+            "{}\n{} cells, {} left: about {}{memory}, by two batches of each row",
             titles.join("\n"),
             mine.len(),
-            left.len()
+            left.len(),
+            HumanDuration(Duration::from_secs_f64(seconds)),
         );
         print(options.json, &result, &text)
+    }
+
+    /// What some cells will take, if each takes as long as the first of its row.
+    fn estimated_seconds(&self, left: &[usize], device: &Device) -> anyhow::Result<f64> {
+        let mut rows: BTreeMap<&str, (&Cell, usize)> = BTreeMap::new();
+        for cell in left.iter().map(|&index| &self.cells[index]) {
+            rows.entry(&cell.row).or_insert((cell, 0)).1 += 1;
+        }
+        let mut total = 0.0;
+        for (cell, count) in rows.into_values() {
+            total += count as f64 * cell.estimated_seconds(device)?;
+        }
+        Ok(total)
     }
 }
 
@@ -214,11 +233,21 @@ impl Grid {
 fn cells(config: &Config) -> anyhow::Result<Vec<Cell>> {
     let mut problems = Vec::new();
     let mut cells = Vec::new();
-    for row in &config.row {
+    let grid_alone = [toml::Table::new()];
+    let rows = match config.row.as_slice() {
+        [] if !config.grid.is_empty() => grid_alone.as_slice(),
+        rows => rows,
+    };
+    for (number, row) in rows.iter().enumerate() {
         let mut options = config.grid.clone();
         options.extend(row.clone());
-        let Some(Value::String(name)) = options.remove("name") else {
-            problems.push("a row has no `name`".to_owned());
+        let name = options.remove("name");
+        let Some(Value::String(name)) = name.or_else(|| options.get("method").cloned()) else {
+            let number = (number + 1).to_string();
+            problems.push(format!(
+                "row `{number}` has neither a `name` nor a single `method`"
+            ));
+            problems.extend(unknown_keys(&number, &options));
             continue;
         };
         problems.extend(unknown_keys(&name, &options));
@@ -234,7 +263,7 @@ fn cells(config: &Config) -> anyhow::Result<Vec<Cell>> {
         bail!("{}", problems.join("\n"));
     }
     if cells.is_empty() {
-        bail!("there is no `[[row]]`, so there is nothing to run");
+        bail!("there is neither a `[grid]` nor a `[[row]]`, so there is nothing to run");
     }
     Ok(cells)
 }
@@ -346,6 +375,48 @@ impl Cell {
             arguments,
             adapt,
         })
+    }
+
+    /// What it will take, by two batches without queue: a queue and many passes are the same work more
+    /// often.
+    fn estimated_seconds(&self, device: &Device) -> anyhow::Result<f64> {
+        let whole = Experiment::new(&self.adapt, device)?;
+        let batch_size = self.adapt.batch_size.get();
+        let letter = if self.adapt.protocol.starts_with('y') {
+            "y-o"
+        } else {
+            "n-o"
+        };
+        let sizes = whole.domains.iter().map(|data| data.len());
+        let most = self.adapt.subset.map_or(usize::MAX, NonZeroUsize::get);
+        let count = sizes.fold(most.min(2 * batch_size), usize::min);
+        let short = Adapt {
+            protocol: letter.to_owned(),
+            no_queue: true,
+            epochs: None,
+            oracle: false,
+            features: None,
+            order: Order::default(),
+            subset: NonZeroUsize::new(count),
+            choose: Choose::Random,
+            ..self.adapt.clone()
+        };
+        let short = Experiment::new(&short, device)?;
+        let Some((record, _)) = execute(&short, device)? else {
+            bail!("stopped");
+        };
+        let samples = whole.plan.samples();
+        let learned = whole.protocol.samples_learned(samples, batch_size);
+        let predicted = match whole.protocol.passes {
+            Passes::Many {
+                epochs,
+                selection: Selection::OracleBest,
+            } => epochs * samples,
+            _ => samples,
+        };
+        let learning = record.learning_seconds * learned as f64;
+        let predicting = record.predicting_seconds * predicted as f64;
+        Ok((learning + predicting) / short.plan.samples() as f64)
     }
 
     fn title(&self) -> String {

@@ -28,6 +28,14 @@ use ttac::data::{Dataset, OpenOptions, default_root};
 
 use crate::args::{Corrupted, Source};
 
+/// Resident memory of this process, now (`VmRSS:`) or at most (`VmHWM:`), where the system tells.
+fn resident_megabytes(field: &str) -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes / 1024.0)
+}
+
 /// The architecture of a name, changed by `--set FIELD=VALUE` arguments.
 fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Result<Architecture> {
     with_fields(Architecture::by_name(name, num_classes)?, set)

@@ -16,7 +16,7 @@ use ttac::method::{MethodConfig, Minibatch, Preset, Setting, Stage};
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{AnchorConfig, SourceLabels, collect};
 
-use super::{architecture, print};
+use super::{architecture, print, resident_megabytes};
 use crate::args::{Options, Speed, Work};
 use crate::device;
 
@@ -290,12 +290,4 @@ impl Dataset for MadeUp {
             labels: ids.iter().map(|&id| id as usize % self.classes).collect(),
         })
     }
-}
-
-/// Resident memory of this process, now (`VmRSS:`) or at most (`VmHWM:`), where the system tells.
-fn resident_megabytes(field: &str) -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes / 1024.0)
 }

@@ -247,6 +247,10 @@ fn a_grid_that_was_cut_short_ends_like_one_that_was_not() {
     std::fs::write(world.path("grid.toml"), GRID).unwrap();
     let plan = world.json("bench grid.toml --out whole --dry-run --json");
     assert_eq!(plan["left"], 8);
+    assert!(plan["estimated_seconds"].as_f64().unwrap() > 0.0);
+    if cfg!(target_os = "linux") {
+        assert!(plan["estimated_megabytes"].as_f64().unwrap() > 1.0);
+    }
     assert!(!world.path("whole").exists());
     world.stdout("bench grid.toml --out whole");
     let whole = cells(&world, "whole");
@@ -334,6 +338,28 @@ fn all_mistakes_of_a_grid_are_named_before_it_runs() {
     let error = world.error("bench grid.toml --out o");
     assert!(error.contains("row `TTAC`"), "{error}");
     assert!(!world.path("o").exists());
+}
+
+#[test]
+fn a_row_without_a_name_is_named_by_its_method_and_a_grid_may_be_a_row() {
+    let world = adapted();
+    let alone = GRID.split("[[row]]").next().unwrap();
+    std::fs::write(world.path("grid.toml"), format!("{alone}method = \"bn\"\n")).unwrap();
+    let plan = world.json("bench grid.toml --out o --dry-run --json");
+    assert_eq!(plan["cells"][0], "bn snow 0");
+    std::fs::write(world.path("grid.toml"), format!("{alone}methd = \"bn\"\n")).unwrap();
+    let error = world.error("bench grid.toml --out o");
+    assert!(
+        error.contains("neither a `name` nor a single `method`"),
+        "{error}"
+    );
+    assert!(error.contains("did you mean `method`?"), "{error}");
+    std::fs::write(world.path("grid.toml"), "").unwrap();
+    let error = world.error("bench grid.toml --out o");
+    assert!(
+        error.contains("neither a `[grid]` nor a `[[row]]`"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -207,4 +207,22 @@ impl Protocol {
         let most = self.queue.map_or(1, |queue| queue.epochs);
         most.min(samples / self.minibatch + 1)
     }
+
+    /// Samples that a method learns from in all while `samples` arrive in batches: a queue and many
+    /// passes repeat them.
+    pub fn samples_learned(&self, samples: usize, batch_size: usize) -> usize {
+        if let Passes::Many { epochs, .. } = self.passes {
+            return epochs * samples;
+        }
+        let Some(queue) = self.queue else {
+            return samples;
+        };
+        let arrived = (0..samples).step_by(batch_size);
+        let waiting = arrived.map(|start| (start + batch_size).min(samples).min(queue.capacity));
+        // An epoch takes whole minibatches.
+        let whole = |waiting: usize| waiting - waiting % self.minibatch.min(waiting);
+        waiting
+            .map(|waiting| self.queue_epochs(waiting) * whole(waiting))
+            .sum()
+    }
 }

@@ -514,6 +514,17 @@ fn the_released_queue_makes_2076_steps_of_ten_thousand_samples() {
         .zip(&epochs)
         .map(|(n, epochs)| n.min(4096) / 256 * epochs);
     assert_eq!(steps.sum::<usize>(), 2076);
+    assert_eq!(protocol.samples_learned(10_000, 256), 2076 * 256);
+    let many = Protocol {
+        queue: None,
+        passes: Passes::Many {
+            epochs: 3,
+            selection: Selection::Last,
+        },
+        ..protocol
+    };
+    assert_eq!(many.samples_learned(1_000, 256), 3_000);
+    assert_eq!(Protocol::default().samples_learned(1_000, 256), 1_000);
 }
 
 #[test]
