@@ -570,7 +570,8 @@ pub struct Adapt {
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
 
-    /// Write `domain,id,predicted,confidence` for every image to this CSV file
+    /// Write `domain,id,predicted,class,confidence`, and `file` where images are files, for every image
+    /// to this CSV file
     #[arg(long, value_name = "FILE")]
     pub predictions: Option<PathBuf>,
 
@@ -642,6 +643,10 @@ pub struct Report {
     /// Add the rows that the TTAC paper printed for the same data and protocol; what differs is said
     #[arg(long)]
     pub paper: bool,
+
+    /// Only the mean of each row, without a column for every setting
+    #[arg(long)]
+    pub means: bool,
 
     /// Errors by class instead of by setting, and as mean that of the classes, as for VisDA-C
     #[arg(long, conflicts_with = "paper")]

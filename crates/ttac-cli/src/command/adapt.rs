@@ -209,6 +209,7 @@ struct Follower<'a> {
     args: &'a Adapt,
     card: &'a Card,
     domains: &'a [Box<dyn Dataset>],
+    classes: Vec<String>,
     labelled: bool,
     progress: Progress,
     recorder: Recorder,
@@ -228,9 +229,10 @@ impl<'a> Follower<'a> {
             labelled: experiment.is_labelled(),
             progress: Progress::new("adapt", samples as u64, Unit::Images),
             recorder: Recorder::new(&experiment.classes()),
+            classes: experiment.classes(),
             log: String::new(),
             predictions: format!(
-                "domain,id,predicted,confidence{}\n",
+                "domain,id,predicted,class,confidence{}\n",
                 if named { ",file" } else { "" }
             ),
             stopped: false,
@@ -263,6 +265,11 @@ impl<'a> Follower<'a> {
     }
 }
 
+/// Text as a field of a CSV file.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
 /// The loss terms in a row.
 fn losses(learned: &Learned) -> String {
     let mut text = String::new();
@@ -282,9 +289,16 @@ impl Sink for Follower<'_> {
             .zip(&record.confidence)
         {
             let (domain, id) = (arrival.domain, arrival.id);
-            let _ = write!(self.predictions, "{domain},{id},{class},{confidence:.6}");
-            if let Some(name) = self.domains[domain].sample_name(id) {
-                let _ = write!(self.predictions, ",\"{}\"", name.replace('"', "\"\""));
+            let name = self
+                .classes
+                .get(*class)
+                .map_or(String::new(), |c| quoted(c));
+            let _ = write!(
+                self.predictions,
+                "{domain},{id},{class},{name},{confidence:.6}"
+            );
+            if let Some(file) = self.domains[domain].sample_name(id) {
+                let _ = write!(self.predictions, ",{}", quoted(&file));
             }
             self.predictions.push('\n');
         }

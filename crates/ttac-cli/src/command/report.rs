@@ -21,6 +21,9 @@ pub fn run(args: &Report, options: &Options) -> anyhow::Result<()> {
     if args.by_class {
         table = Table::by_class(&cells)?;
     }
+    if args.means {
+        table = table.means_alone();
+    }
     let format = match args.format {
         TableFormat::Markdown => Format::Markdown,
         TableFormat::Csv => Format::Csv,

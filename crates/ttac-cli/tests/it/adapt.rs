@@ -184,9 +184,15 @@ fn pictures_without_labels_are_predicted_and_never_scored() {
     assert_eq!(result["samples"], 60);
     assert!(result["error_percent"].is_null() && result["confusion"].is_null());
     let predictions = std::fs::read_to_string(world.path("p.csv")).unwrap();
-    assert!(predictions.starts_with("domain,id,predicted,confidence,file\n"));
+    assert!(predictions.starts_with("domain,id,predicted,class,confidence,file\n"));
     assert_eq!(predictions.lines().count(), 61);
     assert!(predictions.contains(".png\""), "{predictions}");
+    let shapes = ttac::data::SHAPES10_CLASSES;
+    for line in predictions.lines().skip(1) {
+        let class: usize = line.split(',').nth(2).unwrap().parse().unwrap();
+        let named = format!(",{class},\"{}\",", shapes[class]);
+        assert!(line.contains(&named), "{line}");
+    }
     assert!(world.stdout(command).contains("whose labels are unknown"));
     assert!(
         world

@@ -9,6 +9,9 @@ mod corrupt;
 /// The first thing that is tried.
 mod demo;
 
+/// Documents and results.
+mod tables;
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;

@@ -190,6 +190,15 @@ impl Table {
         Ok(Self { columns, rows })
     }
 
+    /// The same without a column for every setting.
+    pub fn means_alone(mut self) -> Self {
+        self.columns.clear();
+        for row in &mut self.rows {
+            row.cells.clear();
+        }
+        self
+    }
+
     /// The measured row with the lowest mean.
     pub fn best(&self) -> Option<&Row> {
         best_of(
