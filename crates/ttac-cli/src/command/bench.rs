@@ -26,7 +26,7 @@ use ttac::{Error, nearest, write_atomically};
 use ttac_corrupt::Corruption;
 use ttac_corrupt::points::PointCorruption;
 
-use super::experiment::Experiment;
+use super::experiment::{Experiment, constants};
 use super::{print, program, resident_megabytes};
 use crate::args::{Adapt, Bench, Options};
 use crate::progress::{Progress, Unit, say};
@@ -205,13 +205,16 @@ impl Grid {
             "estimated_megabytes": megabytes,
         });
         let memory = megabytes.map_or(String::new(), |mb| format!(" and {mb:.0} MB of memory"));
-        let text = format!(
-            "{}\n{} cells, {} left: about {}{memory}, by two batches of each row",
-            titles.join("\n"),
-            mine.len(),
-            left.len(),
-            HumanDuration(Duration::from_secs_f64(seconds)),
-        );
+        let outlook = if left.is_empty() {
+            "none left".to_owned()
+        } else {
+            let time = HumanDuration(Duration::from_secs_f64(seconds));
+            format!(
+                "{} left: about {time}{memory}, by two batches of each row",
+                left.len()
+            )
+        };
+        let text = format!("{}\n{} cells, {outlook}", titles.join("\n"), mine.len());
         print(options.json, &result, &text)
     }
 
@@ -420,8 +423,11 @@ impl Cell {
     }
 
     fn title(&self) -> String {
-        let values: Vec<&str> = self.axes.values().map(String::as_str).collect();
-        format!("{} {}", self.row, values.join(" "))
+        let words: Vec<&str> = std::iter::once(&self.row)
+            .chain(self.axes.values())
+            .map(String::as_str)
+            .collect();
+        words.join(" ")
     }
 
     /// The row, the values of the axes, and a digest of all that goes in.
@@ -431,6 +437,10 @@ impl Cell {
         for argument in &self.arguments {
             hasher.update(argument.as_bytes());
             hasher.update(b"\0");
+        }
+        // A preset may change from program to program. A method that is unknown is named by the check.
+        if let Ok(constants) = constants(&self.adapt) {
+            hasher.update(&serde_json::to_vec(&constants)?);
         }
         let files = [Some(&self.adapt.model), self.adapt.anchors.as_ref()];
         for file in files.into_iter().flatten() {

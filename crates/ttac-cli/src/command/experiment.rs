@@ -142,6 +142,11 @@ impl Experiment {
     }
 }
 
+/// The method with all its constants: those of the preset, and those that were set.
+pub fn constants(args: &Adapt) -> anyhow::Result<MethodConfig> {
+    method_config(args, &protocol(args))
+}
+
 fn protocol(args: &Adapt) -> Protocol {
     let many = args.protocol.ends_with('m');
     let queue = QueueConfig {
