@@ -380,9 +380,7 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
         let state = |x: &FloatTensor<Self>, weight: &FloatTensor<Self>| ConvState {
             shape: conv_shape(&x.shape(), &weight.shape(), options),
             algorithm,
-            x: weight
-                .is_tracked()
-                .then(|| ConvInput::of(x.node().id(), x.primitive())),
+            x: weight.is_tracked().then(|| x.primitive().clone()),
             weight: x.is_tracked().then(|| weight.primitive().clone()),
         };
         let nodes = [x.node(), weight.node()];
@@ -459,10 +457,7 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
                             options,
                             batch_statistics,
                         };
-                        let recipe = (!added).then(|| state.clone());
-                        let y = node.finish(state, y);
-                        LAST_NORM.set(recipe.map(|recipe| (y.node().id(), recipe)));
-                        (y, mean, variance)
+                        (node.finish(state, y), mean, variance)
                     }
                     OpsKind::UnTracked(node) => {
                         let (y, mean, variance) =
@@ -601,59 +596,13 @@ fn register(grads: &mut Gradients, node: NodeId, gradient: FlexTensor) {
     grads.register::<Flex>(node, gradient);
 }
 
-thread_local! {
-    /// The last norm without residual, by the node of its result: a convolution of that result keeps the norm's input, which is kept anyway, and
-    /// not the result.
-    static LAST_NORM: RefCell<Option<(NodeId, NormState)>> = const { RefCell::new(None) };
-}
-
-/// Convolutions of fewer channels keep their input: normalising again takes as long for a pixel, and they have less to do with it.
-const FEWEST_CHANNELS: usize = 64;
-
-/// The input of a convolution, or how to make it again.
-#[derive(Clone, Debug)]
-enum ConvInput {
-    Kept(FlexTensor),
-    Normalised(NormState),
-}
-
-impl ConvInput {
-    fn of(node: NodeId, x: &FlexTensor) -> Self {
-        let [_, _, _, channels] = dims(&shape_of(x));
-        match LAST_NORM.take() {
-            Some((made, norm)) if made == node && channels >= FEWEST_CHANNELS => {
-                Self::Normalised(norm)
-            }
-            _ => Self::Kept(x.clone()),
-        }
-    }
-
-    /// The input: the same bits as in the forward pass.
-    fn make(self) -> FlexTensor {
-        let norm = match self {
-            Self::Kept(x) => return dense(x),
-            Self::Normalised(norm) => norm,
-        };
-        let statistics = Some((norm.mean, norm.variance));
-        norm_forward(
-            norm.x,
-            norm.gamma,
-            norm.beta,
-            None,
-            statistics,
-            norm.options,
-        )
-        .0
-    }
-}
-
 /// What the gradients of a convolution need: the input for that of the weights, and the other way
 /// round. What is not wanted is not kept.
 #[derive(Clone, Debug)]
 struct ConvState {
     shape: ConvShape,
     algorithm: Algorithm,
-    x: Option<ConvInput>,
+    x: Option<FlexTensor>,
     weight: Option<FlexTensor>,
 }
 
@@ -673,7 +622,7 @@ impl<const N: usize> Backward<Flex, N> for ConvStep {
         let mut parent = || parents.next().flatten();
         let (x_node, weight_node, residual_node) = (parent(), parent(), parent());
         if let (Some(node), Some(x)) = (weight_node, state.x) {
-            let x = x.make();
+            let x = dense(x);
             let gradient =
                 kernels::conv_weight_gradient(values(&x), values(&dy), shape, state.algorithm);
             let (o, i, k) = (shape.out_channels, shape.in_channels, shape.kernel);
@@ -718,7 +667,6 @@ impl<const N: usize> Backward<Flex, N> for NormStep {
     type State = NormState;
 
     fn backward(self, ops: Ops<NormState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        LAST_NORM.take(); // no convolution follows any more
         let mut dy = own_gradient(grads, &ops);
         let other = other_gradient(grads, &ops, 0);
         let state = ops.state;
