@@ -208,7 +208,7 @@ impl Grid {
         let outlook = if left.is_empty() {
             "none left".to_owned()
         } else {
-            let time = HumanDuration(Duration::from_secs_f64(seconds));
+            let time = HumanDuration(Duration::try_from_secs_f64(seconds).unwrap_or_default());
             format!(
                 "{} left: about {time}{memory}, by two batches of each row",
                 left.len()
@@ -385,7 +385,7 @@ impl Cell {
     fn estimated_seconds(&self, device: &Device) -> anyhow::Result<f64> {
         let whole = Experiment::new(&self.adapt, device)?;
         let batch_size = self.adapt.batch_size.get();
-        let letter = if self.adapt.protocol.starts_with('y') {
+        let one_pass = if self.adapt.protocol.starts_with('y') {
             "y-o"
         } else {
             "n-o"
@@ -394,7 +394,7 @@ impl Cell {
         let most = self.adapt.subset.map_or(usize::MAX, NonZeroUsize::get);
         let count = sizes.fold(most.min(2 * batch_size), usize::min);
         let short = Adapt {
-            protocol: letter.to_owned(),
+            protocol: one_pass.to_owned(),
             no_queue: true,
             epochs: None,
             oracle: false,
