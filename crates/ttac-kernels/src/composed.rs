@@ -17,11 +17,20 @@ fn to_nhwc(x: Tensor<4>) -> Tensor<4> {
     x.permute([0, 2, 3, 1])
 }
 
-/// See [`crate::conv2d`].
-pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, options: ConvOptions) -> Tensor<4> {
+/// See [`crate::conv2d`] and [`crate::conv2d_add`].
+pub fn conv2d(
+    x: Tensor<4>,
+    weight: Tensor<4>,
+    residual: Option<Tensor<4>>,
+    options: ConvOptions,
+) -> Tensor<4> {
     let ConvOptions { stride, padding } = options;
     let options = BurnConvOptions::new([stride; 2], [padding; 2], [1; 2], 1);
-    to_nhwc(module::conv2d(to_nchw(x), weight, None, options))
+    let y = to_nhwc(module::conv2d(to_nchw(x), weight, None, options));
+    match residual {
+        Some(residual) => y + residual,
+        None => y,
+    }
 }
 
 /// See [`crate::batch_norm`].

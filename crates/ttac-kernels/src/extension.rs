@@ -25,8 +25,8 @@ use crate::kernels::group_norm::{
     GroupBackward, GroupParams, GroupShape, Statistics as GroupStatistics,
 };
 use crate::kernels::{
-    self, Algorithm, ConvShape, Direction, Epilogue, NormBackward, NormParams, PoolShape,
-    SgdConstants,
+    self, Algorithm, ConvShape, Direction, Epilogue, Input, NormBackward, NormParams, Normalise,
+    PoolShape, SgdConstants,
 };
 use crate::{BatchNormOptions, ConvOptions, GroupNormOptions, PoolOptions};
 
@@ -37,6 +37,17 @@ pub enum Optional<B: Backend> {
     None,
     /// A tensor.
     Some(FloatTensor<B>),
+}
+
+/// The options of a norm and of the convolution of its result.
+#[derive(Clone, Copy, Debug)]
+pub struct NormConvOptions {
+    /// Of the norm.
+    pub norm: BatchNormOptions,
+    /// Of the convolution.
+    pub conv: ConvOptions,
+    /// How the convolution is computed.
+    pub algorithm: Algorithm,
 }
 
 /// Statistics for batch norm.
@@ -89,6 +100,18 @@ pub trait FastOps: Backend {
         options: BatchNormOptions,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 
+    /// See [`crate::norm_conv2d`]: the result, and mean and variance of `x`; only the first is
+    /// differentiable.
+    fn fast_norm_conv2d(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        #[extension_type] statistics: Statistics<Self>,
+        weight: FloatTensor<Self>,
+        #[extension_type] residual: Optional<Self>,
+        options: NormConvOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
     /// See [`crate::group_norm`].
     fn fast_group_norm(
         x: FloatTensor<Self>,
@@ -126,7 +149,7 @@ impl FastOps for Flex {
     ) -> FlexTensor {
         let shape = conv_shape(&shape_of(&x), &shape_of(&weight), options);
         let residual = residual.into_option();
-        convolve(x, weight, &shape, algorithm, None, residual, false)
+        convolve(x, None, weight, &shape, algorithm, None, residual, false)
     }
 
     fn fast_batch_norm(
@@ -137,8 +160,23 @@ impl FastOps for Flex {
         statistics: Statistics<Self>,
         options: BatchNormOptions,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
-        let (residual, statistics) = (residual.into_option(), statistics.into_option());
-        norm_forward(x, gamma, beta, residual, statistics, options)
+        let norm = Norm::new(&x, gamma, beta, statistics.into_option(), options);
+        let y = norm_forward(x, &norm, residual.into_option());
+        (y, norm.mean, norm.variance)
+    }
+
+    fn fast_norm_conv2d(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        statistics: Statistics<Self>,
+        weight: FlexTensor,
+        residual: Optional<Self>,
+        options: NormConvOptions,
+    ) -> (FlexTensor, FlexTensor, FlexTensor) {
+        let norm = Norm::new(&x, gamma, beta, statistics.into_option(), options.norm);
+        let y = norm.convolve(x, weight, residual.into_option(), options);
+        (y, norm.mean, norm.variance)
     }
 
     fn fast_group_norm(
@@ -194,9 +232,14 @@ impl FastOps for Flex {
     }
 }
 
-/// `act(conv(x) + bias [+ residual])` without gradients: inference with the norm in the weights.
+/// `act(conv(x) + bias [+ residual])`, with `x` normalised on the way in if `norm` says how.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are those of the ops that share it"
+)]
 pub(crate) fn convolve(
     x: FlexTensor,
+    norm: Option<Normalise>,
     weight: FlexTensor,
     shape: &ConvShape,
     algorithm: Algorithm,
@@ -210,7 +253,11 @@ pub(crate) fn convolve(
         residual: residual.as_ref().map(values),
         relu,
     };
-    let y = kernels::conv_forward(values(&x), values(&weight), shape, algorithm, &epilogue);
+    let input = Input {
+        values: values(&x),
+        norm,
+    };
+    let y = kernels::conv_forward(input, values(&weight), shape, algorithm, &epilogue);
     let out = [
         shape.batch,
         shape.out_height(),
@@ -220,32 +267,89 @@ pub(crate) fn convolve(
     tensor(y, out)
 }
 
-/// The result, the mean and the variance.
-fn norm_forward(
-    x: FlexTensor,
+/// A batch norm that knows its statistics.
+#[derive(Clone, Debug)]
+struct Norm {
+    mean: FlexTensor,
+    variance: FlexTensor,
     gamma: FlexTensor,
     beta: FlexTensor,
-    residual: Option<FlexTensor>,
-    statistics: Option<(FlexTensor, FlexTensor)>,
     options: BatchNormOptions,
-) -> (FlexTensor, FlexTensor, FlexTensor) {
-    let (mut x, gamma, beta, residual) = (dense(x), dense(gamma), dense(beta), residual.map(dense));
+    /// Whether the statistics are those of its input, and pass gradients on.
+    batch_statistics: bool,
+}
+
+impl Norm {
+    /// Without given statistics, those of `x`.
+    fn new(
+        x: &FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        statistics: Option<(FlexTensor, FlexTensor)>,
+        options: BatchNormOptions,
+    ) -> Self {
+        let batch_statistics = statistics.is_none();
+        let (mean, variance) = statistics.unwrap_or_else(|| {
+            let x = dense(x.clone());
+            let [_, _, _, channels] = dims(&shape_of(&x));
+            let (mean, variance) = kernels::batch_statistics(values(&x), channels);
+            (tensor(mean, [channels]), tensor(variance, [channels]))
+        });
+        Self {
+            mean: dense(mean),
+            variance: dense(variance),
+            gamma: dense(gamma),
+            beta: dense(beta),
+            options,
+            batch_statistics,
+        }
+    }
+
+    fn params(&self) -> NormParams<'_> {
+        NormParams {
+            mean: values(&self.mean),
+            variance: values(&self.variance),
+            gamma: values(&self.gamma),
+            beta: values(&self.beta),
+            epsilon: self.options.epsilon,
+            relu: self.options.relu,
+        }
+    }
+
+    /// The convolution of the normalised `x`, which is not stored.
+    fn convolve(
+        &self,
+        x: FlexTensor,
+        weight: FlexTensor,
+        residual: Option<FlexTensor>,
+        options: NormConvOptions,
+    ) -> FlexTensor {
+        let shape = conv_shape(&shape_of(&x), &shape_of(&weight), options.conv);
+        let (scale, shift) = self.params().affine();
+        let norm = Normalise {
+            scale: &scale,
+            shift: &shift,
+            relu: self.options.relu,
+        };
+        let algorithm = options.algorithm;
+        convolve(
+            x,
+            Some(norm),
+            weight,
+            &shape,
+            algorithm,
+            None,
+            residual,
+            false,
+        )
+    }
+}
+
+/// `act(norm(x) [+ residual])`.
+fn norm_forward(x: FlexTensor, norm: &Norm, residual: Option<FlexTensor>) -> FlexTensor {
+    let (mut x, residual) = (dense(x), residual.map(dense));
     let shape = shape_of(&x);
-    let [_, _, _, channels] = dims(&shape);
-    let (mean, variance) = if let Some((mean, variance)) = statistics {
-        (dense(mean), dense(variance))
-    } else {
-        let (mean, variance) = kernels::batch_statistics(values(&x), channels);
-        (tensor(mean, [channels]), tensor(variance, [channels]))
-    };
-    let params = NormParams {
-        mean: values(&mean),
-        variance: values(&variance),
-        gamma: values(&gamma),
-        beta: values(&beta),
-        epsilon: options.epsilon,
-        relu: options.relu,
-    };
+    let params = norm.params();
     let residual = residual.as_ref().map(values);
     // An input that nobody else holds (in inference: a convolution's output) is overwritten.
     let overwritten = match values_mut(&mut x) {
@@ -255,12 +359,10 @@ fn norm_forward(
         }
         None => false,
     };
-    let y = if overwritten {
-        x
-    } else {
-        tensor(kernels::norm_forward(values(&x), residual, &params), shape)
-    };
-    (y, mean, variance)
+    if overwritten {
+        return x;
+    }
+    tensor(kernels::norm_forward(values(&x), residual, &params), shape)
 }
 
 fn group_params<'a>(
@@ -429,11 +531,9 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
         let fourth = residual.as_ref().map(FloatTensor::<Self>::node);
         let residual = residual.map(FloatTensor::<Self>::into_primitive);
         let added = residual.is_some();
-        let statistics = statistics.into_option();
-        let batch_statistics = statistics.is_none();
-        let statistics = statistics.map(|(m, v)| (m.into_primitive(), v.into_primitive()));
         let x = x.into_primitive();
-        let (gamma, beta) = (gamma.into_primitive(), beta.into_primitive());
+        let norm = inner_norm(&x, gamma, beta, statistics, options);
+        let (mean, variance) = (norm.mean.clone(), norm.variance.clone());
 
         // The number of parents is part of the type, hence the two arms below.
         macro_rules! record_norm {
@@ -443,31 +543,19 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
                     .stateful()
                 {
                     OpsKind::Tracked(node) => {
-                        let (kept_x, kept_gamma, kept_beta) =
-                            (x.clone(), gamma.clone(), beta.clone());
-                        let (y, mean, variance) =
-                            norm_forward(x, gamma, beta, residual, statistics, options);
+                        let y = norm_forward(x.clone(), &norm, residual);
                         let state = NormState {
-                            x: kept_x,
+                            x,
                             y: (options.relu && added).then(|| y.clone()),
-                            mean: mean.clone(),
-                            variance: variance.clone(),
-                            gamma: kept_gamma,
-                            beta: kept_beta,
-                            options,
-                            batch_statistics,
+                            norm,
                         };
-                        (node.finish(state, y), mean, variance)
+                        node.finish(state, y)
                     }
-                    OpsKind::UnTracked(node) => {
-                        let (y, mean, variance) =
-                            norm_forward(x, gamma, beta, residual, statistics, options);
-                        (node.finish(y), mean, variance)
-                    }
+                    OpsKind::UnTracked(node) => node.finish(norm_forward(x, &norm, residual)),
                 }
             };
         }
-        let (y, mean, variance) = match fourth {
+        let y = match fourth {
             None => record_norm!(parents),
             Some(fourth) => {
                 let [first, second, third] = parents;
@@ -475,6 +563,52 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
             }
         };
         // Statistics leave the graph: they are untracked leaves.
+        (y, Self::from_inner(mean), Self::from_inner(variance))
+    }
+
+    fn fast_norm_conv2d(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        statistics: Statistics<Self>,
+        weight: FloatTensor<Self>,
+        residual: Optional<Self>,
+        options: NormConvOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let residual = residual.into_option();
+        let parents = [x.node(), gamma.node(), beta.node(), weight.node()];
+        let fifth = residual.as_ref().map(FloatTensor::<Self>::node);
+        let residual = residual.map(FloatTensor::<Self>::into_primitive);
+        let norm_wanted = x.is_tracked() || gamma.is_tracked() || beta.is_tracked();
+        let weight_wanted = weight.is_tracked();
+        let (x, weight) = (x.into_primitive(), weight.into_primitive());
+        let norm = inner_norm(&x, gamma, beta, statistics, options.norm);
+        let (mean, variance) = (norm.mean.clone(), norm.variance.clone());
+
+        // The number of parents is part of the type, hence the two arms below.
+        macro_rules! record_norm_conv {
+            ($parents:expr) => {
+                record!(
+                    NormConvStep,
+                    $parents,
+                    norm.convolve(x, weight, residual, options),
+                    NormConvState {
+                        shape: conv_shape(&shape_of(&x), &shape_of(&weight), options.conv),
+                        algorithm: options.algorithm,
+                        x: (norm_wanted || weight_wanted).then(|| x.clone()),
+                        weight: norm_wanted.then(|| weight.clone()),
+                        norm: norm.clone(),
+                    }
+                )
+            };
+        }
+        let y = match fifth {
+            None => record_norm_conv!(parents),
+            Some(fifth) => {
+                let [first, second, third, fourth] = parents;
+                record_norm_conv!([first, second, third, fourth, fifth])
+            }
+        };
         (y, Self::from_inner(mean), Self::from_inner(variance))
     }
 
@@ -557,6 +691,26 @@ impl<C: CheckpointStrategy> FastOps for Autodiff<Flex, C> {
     }
 }
 
+/// A norm inside the graph.
+fn inner_norm<C: CheckpointStrategy>(
+    x: &FlexTensor,
+    gamma: FloatTensor<Autodiff<Flex, C>>,
+    beta: FloatTensor<Autodiff<Flex, C>>,
+    statistics: Statistics<Autodiff<Flex, C>>,
+    options: BatchNormOptions,
+) -> Norm {
+    let statistics = statistics.into_option();
+    let statistics =
+        statistics.map(|(mean, variance)| (mean.into_primitive(), variance.into_primitive()));
+    Norm::new(
+        x,
+        gamma.into_primitive(),
+        beta.into_primitive(),
+        statistics,
+        options,
+    )
+}
+
 thread_local! {
     /// Nodes that have a gradient by one of our steps. A node is here at most until its own step has run, and its number is never given to
     /// another, so an entry that stays (the step was not ours) is never asked for again.
@@ -622,23 +776,13 @@ impl<const N: usize> Backward<Flex, N> for ConvStep {
         let mut parent = || parents.next().flatten();
         let (x_node, weight_node, residual_node) = (parent(), parent(), parent());
         if let (Some(node), Some(x)) = (weight_node, state.x) {
-            let x = dense(x);
-            let gradient =
-                kernels::conv_weight_gradient(values(&x), values(&dy), shape, state.algorithm);
-            let (o, i, k) = (shape.out_channels, shape.in_channels, shape.kernel);
-            register(grads, node.id, tensor(gradient, [o, i, k, k]));
+            let gradient = weight_gradient(x, None, &dy, shape, state.algorithm);
+            register(grads, node.id, gradient);
         }
         if let (Some(node), Some(weight)) = (x_node, state.weight) {
-            let weight = dense(weight);
-            let gradient = kernels::conv_input_gradient(
-                values(&dy),
-                values(&weight),
-                shape,
-                state.algorithm,
-                other.as_ref().map(values),
-            );
-            let input = [shape.batch, shape.height, shape.width, shape.in_channels];
-            register(grads, node.id, tensor(gradient, input));
+            let other = other.as_ref();
+            let gradient = input_gradient(&dy, weight, shape, state.algorithm, other);
+            register(grads, node.id, gradient);
         }
         if let Some(node) = residual_node {
             register(grads, node.id, dy);
@@ -646,17 +790,84 @@ impl<const N: usize> Backward<Flex, N> for ConvStep {
     }
 }
 
+fn weight_gradient(
+    x: FlexTensor,
+    norm: Option<Normalise>,
+    dy: &FlexTensor,
+    shape: &ConvShape,
+    algorithm: Algorithm,
+) -> FlexTensor {
+    let x = dense(x);
+    let input = Input {
+        values: values(&x),
+        norm,
+    };
+    let gradient = kernels::conv_weight_gradient(input, values(dy), shape, algorithm);
+    let (o, i, k) = (shape.out_channels, shape.in_channels, shape.kernel);
+    tensor(gradient, [o, i, k, k])
+}
+
+fn input_gradient(
+    dy: &FlexTensor,
+    weight: FlexTensor,
+    shape: &ConvShape,
+    algorithm: Algorithm,
+    other: Option<&FlexTensor>,
+) -> FlexTensor {
+    let weight = dense(weight);
+    let other = other.map(values);
+    let gradient =
+        kernels::conv_input_gradient(values(dy), values(&weight), shape, algorithm, other);
+    let input = [shape.batch, shape.height, shape.width, shape.in_channels];
+    tensor(gradient, input)
+}
+
 #[derive(Clone, Debug)]
 struct NormState {
     x: FlexTensor,
     /// For the mask of the ReLU, where a residual was added; else the input gives it.
     y: Option<FlexTensor>,
-    mean: FlexTensor,
-    variance: FlexTensor,
-    gamma: FlexTensor,
-    beta: FlexTensor,
-    options: BatchNormOptions,
-    batch_statistics: bool,
+    norm: Norm,
+}
+
+/// The nodes of a norm's input, scale, shift and residual, as far as they want gradients.
+type NormNodes = [Option<NodeId>; 4];
+
+/// From the gradient of a norm's result to those of its parents.
+fn norm_backward(
+    mut dy: FlexTensor,
+    state: NormState,
+    other: Option<&FlexTensor>,
+    nodes: NormNodes,
+    grads: &mut Gradients,
+) {
+    let [x_node, gamma_node, beta_node, residual_node] = nodes;
+    let x = dense(state.x);
+    let y = state.y.map(dense);
+    let saved = NormBackward {
+        x: values(&x),
+        y: y.as_ref().map(values),
+        params: state.norm.params(),
+        batch_statistics: state.norm.batch_statistics,
+        want_dx: x_node.is_some(),
+        other: other.map(values),
+        want_residual: residual_node.is_some(),
+    };
+    let (channels, shape) = (shape_of(&state.norm.gamma), shape_of(&x));
+    // The gradient is ours alone as a rule, and is overwritten; if not, this makes a copy.
+    let found = kernels::norm_backward(dy.storage_mut::<f32>(), &saved);
+    if let Some(node) = gamma_node {
+        register(grads, node, tensor(found.gamma, channels.clone()));
+    }
+    if let Some(node) = beta_node {
+        register(grads, node, tensor(found.beta, channels));
+    }
+    if let (Some(node), Some(gradient)) = (residual_node, found.residual) {
+        register(grads, node, tensor(gradient, shape));
+    }
+    if let Some(node) = x_node {
+        register(grads, node, dy);
+    }
 }
 
 /// Parents: input, scale, shift and, if there are four, the residual.
@@ -667,46 +878,62 @@ impl<const N: usize> Backward<Flex, N> for NormStep {
     type State = NormState;
 
     fn backward(self, ops: Ops<NormState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let mut dy = own_gradient(grads, &ops);
+        let dy = own_gradient(grads, &ops);
         let other = other_gradient(grads, &ops, 0);
-        let state = ops.state;
         let mut parents = ops.parents.into_iter();
-        let mut parent = || parents.next().flatten();
-        let (x_node, gamma_node, beta_node, residual_node) =
-            (parent(), parent(), parent(), parent());
-        let (x, mean, variance) = (dense(state.x), dense(state.mean), dense(state.variance));
-        let (gamma, beta) = (dense(state.gamma), dense(state.beta));
-        let y = state.y.map(dense);
-        let saved = NormBackward {
-            x: values(&x),
-            y: y.as_ref().map(values),
-            params: NormParams {
-                mean: values(&mean),
-                variance: values(&variance),
-                gamma: values(&gamma),
-                beta: values(&beta),
-                epsilon: state.options.epsilon,
-                relu: state.options.relu,
-            },
-            batch_statistics: state.batch_statistics,
-            want_dx: x_node.is_some(),
-            other: other.as_ref().map(values),
-            want_residual: residual_node.is_some(),
-        };
-        let (channels, shape) = (shape_of(&gamma), shape_of(&x));
-        // The gradient is ours alone as a rule, and is overwritten; if not, this makes a copy.
-        let found = kernels::norm_backward(dy.storage_mut::<f32>(), &saved);
-        if let Some(node) = gamma_node {
-            register(grads, node.id, tensor(found.gamma, channels.clone()));
+        let nodes = std::array::from_fn(|_| parents.next().flatten().map(|node| node.id));
+        norm_backward(dy, ops.state, other.as_ref(), nodes, grads);
+    }
+}
+
+/// What the gradients of a convolution of a norm need. What is not wanted is not kept; the norm's result never is.
+#[derive(Clone, Debug)]
+struct NormConvState {
+    shape: ConvShape,
+    algorithm: Algorithm,
+    x: Option<FlexTensor>,
+    weight: Option<FlexTensor>,
+    norm: Norm,
+}
+
+/// Parents: the norm's input, scale and shift, the weights and, if there are five, the residual.
+#[derive(Debug)]
+struct NormConvStep;
+
+impl<const N: usize> Backward<Flex, N> for NormConvStep {
+    type State = NormConvState;
+
+    fn backward(self, ops: Ops<NormConvState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = own_gradient(grads, &ops);
+        let other = other_gradient(grads, &ops, 0);
+        let NormConvState {
+            shape,
+            algorithm,
+            x,
+            weight,
+            norm,
+        } = ops.state;
+        let mut parents = ops.parents.into_iter();
+        let mut parent = || parents.next().flatten().map(|node| node.id);
+        let norm_nodes = [parent(), parent(), parent(), None];
+        let (weight_node, residual_node) = (parent(), parent());
+        if let (Some(node), Some(x)) = (weight_node, &x) {
+            let (scale, shift) = norm.params().affine();
+            let normalise = Normalise {
+                scale: &scale,
+                shift: &shift,
+                relu: norm.options.relu,
+            };
+            let gradient = weight_gradient(x.clone(), Some(normalise), &dy, &shape, algorithm);
+            register(grads, node, gradient);
         }
-        if let Some(node) = beta_node {
-            register(grads, node.id, tensor(found.beta, channels));
+        if let (Some(x), Some(weight)) = (x, weight) {
+            let dx = input_gradient(&dy, weight, &shape, algorithm, None);
+            let state = NormState { x, y: None, norm };
+            norm_backward(dx, state, other.as_ref(), norm_nodes, grads);
         }
-        if let (Some(node), Some(gradient)) = (residual_node, found.residual) {
-            register(grads, node.id, tensor(gradient, shape));
-        }
-        if let Some(node) = x_node {
-            register(grads, node.id, dy);
+        if let Some(node) = residual_node {
+            register(grads, node, dy);
         }
     }
 }

@@ -25,7 +25,7 @@ pub mod tokens;
 pub use ops::{
     BatchNormOptions, ConvOptions, GroupNormOptions, Implementation, Normalised, PoolOptions,
     average_pool, batch_norm, conv_norm_inference, conv2d, conv2d_add, force, global_average_pool,
-    group_norm, loss_with_gradient, max_pool, sgd_step, shortcut_a,
+    group_norm, loss_with_gradient, max_pool, norm_conv2d, sgd_step, shortcut_a,
 };
 #[cfg(feature = "burn")]
 pub use points::{

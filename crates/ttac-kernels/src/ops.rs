@@ -6,7 +6,9 @@ use burn::backend::{Dispatch, Flex};
 use burn::tensor::Tensor;
 
 use crate::composed;
-use crate::extension::{self, FastOps, Optional, Statistics, conv_shape, convolve};
+use crate::extension::{
+    self, FastOps, NormConvOptions, Optional, Statistics, conv_shape, convolve,
+};
 use crate::kernels::{Algorithm, SgdConstants};
 
 /// Who computes an op.
@@ -107,17 +109,7 @@ pub struct Normalised {
 /// # Panics
 /// If the channels of `x` and `weight` differ, or the window does not fit the padded image.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, options: ConvOptions) -> Tensor<4> {
-    check_conv(&x, &weight, options);
-    match fast(&x) {
-        Some(algorithm) => Tensor::from_dispatch(Dispatch::fast_conv2d(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-            Optional::None,
-            options,
-            algorithm,
-        )),
-        None => composed::conv2d(x, weight, options),
-    }
+    convolution(x, weight, None, options)
 }
 
 /// [`conv2d`] plus a `residual` of the result's shape, in one pass.
@@ -130,27 +122,46 @@ pub fn conv2d_add(
     residual: Tensor<4>,
     options: ConvOptions,
 ) -> Tensor<4> {
-    check_conv(&x, &weight, options);
-    let places = |edge: usize| (edge + 2 * options.padding - weight.dims()[2]) / options.stride + 1;
-    let ([batch, height, width, _], [channels, _, _, _]) = (x.dims(), weight.dims());
-    assert_eq!(
-        residual.dims(),
-        [batch, places(height), places(width), channels],
-        "conv2d_add: residual and result"
-    );
+    convolution(x, weight, Some(residual), options)
+}
+
+fn convolution(
+    x: Tensor<4>,
+    weight: Tensor<4>,
+    residual: Option<Tensor<4>>,
+    options: ConvOptions,
+) -> Tensor<4> {
+    check_conv(&x, &weight, residual.as_ref(), options);
     match fast(&x) {
         Some(algorithm) => Tensor::from_dispatch(Dispatch::fast_conv2d(
             x.into_dispatch(),
             weight.into_dispatch(),
-            Optional::Some(residual.into_dispatch()),
+            optional(residual),
             options,
             algorithm,
         )),
-        None => composed::conv2d(x, weight, options) + residual,
+        None => composed::conv2d(x, weight, residual, options),
     }
 }
 
-fn check_conv(x: &Tensor<4>, weight: &Tensor<4>, options: ConvOptions) {
+fn optional(tensor: Option<Tensor<4>>) -> Optional<Dispatch> {
+    tensor.map_or(Optional::None, |tensor| {
+        Optional::Some(tensor.into_dispatch())
+    })
+}
+
+fn given(statistics: Option<(Tensor<1>, Tensor<1>)>) -> Statistics<Dispatch> {
+    statistics.map_or(Statistics::Batch, |(mean, variance)| {
+        Statistics::Fixed(mean.into_dispatch(), variance.into_dispatch())
+    })
+}
+
+fn check_conv(
+    x: &Tensor<4>,
+    weight: &Tensor<4>,
+    residual: Option<&Tensor<4>>,
+    options: ConvOptions,
+) {
     let ([_, height, width, channels], [_, expected, kernel, other]) = (x.dims(), weight.dims());
     assert!(
         channels == expected && kernel == other,
@@ -164,6 +175,15 @@ fn check_conv(x: &Tensor<4>, weight: &Tensor<4>, options: ConvOptions) {
         x.dims(),
         options.padding
     );
+    if let Some(residual) = residual {
+        let places = |edge: usize| (edge + 2 * options.padding - kernel) / options.stride + 1;
+        let ([batch, ..], [channels, ..]) = (x.dims(), weight.dims());
+        assert_eq!(
+            residual.dims(),
+            [batch, places(height), places(width), channels],
+            "conv2d_add: residual and result"
+        );
+    }
 }
 
 /// Convolution and batch norm with given statistics in one pass, for inference:
@@ -207,6 +227,7 @@ pub fn conv_norm_inference(
     let residual = residual.map(flex);
     let y = convolve(
         flex(x),
+        None,
         flex(weight),
         &shape,
         algorithm,
@@ -238,6 +259,29 @@ pub fn batch_norm(
     statistics: Option<(Tensor<1>, Tensor<1>)>,
     options: BatchNormOptions,
 ) -> Normalised {
+    check_norm(&x, &gamma, &beta);
+    if let Some(residual) = &residual {
+        assert_eq!(residual.dims(), x.dims(), "batch_norm: residual and input");
+    }
+    if fast(&x).is_none() {
+        return composed::batch_norm(x, gamma, beta, residual, statistics, options);
+    }
+    let (y, mean, variance) = Dispatch::fast_batch_norm(
+        x.into_dispatch(),
+        gamma.into_dispatch(),
+        beta.into_dispatch(),
+        optional(residual),
+        given(statistics),
+        options,
+    );
+    Normalised {
+        y: Tensor::from_dispatch(y),
+        mean: Tensor::from_dispatch(mean),
+        variance: Tensor::from_dispatch(variance),
+    }
+}
+
+fn check_norm(x: &Tensor<4>, gamma: &Tensor<1>, beta: &Tensor<1>) {
     let [_, _, _, channels] = x.dims();
     assert!(
         gamma.dims() == [channels] && beta.dims() == [channels],
@@ -246,25 +290,48 @@ pub fn batch_norm(
         gamma.dims(),
         beta.dims()
     );
-    if let Some(residual) = &residual {
-        assert_eq!(residual.dims(), x.dims(), "batch_norm: residual and input");
-    }
-    if fast(&x).is_none() {
-        return composed::batch_norm(x, gamma, beta, residual, statistics, options);
-    }
-    let residual = residual.map_or(Optional::None, |tensor| {
-        Optional::Some(tensor.into_dispatch())
-    });
-    let statistics = statistics.map_or(Statistics::Batch, |(mean, variance)| {
-        Statistics::Fixed(mean.into_dispatch(), variance.into_dispatch())
-    });
-    let (y, mean, variance) = Dispatch::fast_batch_norm(
+}
+
+/// A convolution of a batch norm's result, `conv(act(norm(x))) [+ residual]`, in one pass: the norm's result is never stored, neither now
+/// nor for the backward pass. The same bits as [`batch_norm`] and then [`conv2d`] or [`conv2d_add`].
+///
+/// `y` of the result is the convolution's; mean and variance are those of the norm.
+///
+/// # Panics
+/// As the two.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are those of the two ops it replaces"
+)]
+pub fn norm_conv2d(
+    x: Tensor<4>,
+    gamma: Tensor<1>,
+    beta: Tensor<1>,
+    statistics: Option<(Tensor<1>, Tensor<1>)>,
+    norm: BatchNormOptions,
+    weight: Tensor<4>,
+    residual: Option<Tensor<4>>,
+    options: ConvOptions,
+) -> Normalised {
+    check_norm(&x, &gamma, &beta);
+    check_conv(&x, &weight, residual.as_ref(), options);
+    let Some(algorithm) = fast(&x) else {
+        let normalised = composed::batch_norm(x, gamma, beta, None, statistics, norm);
+        let y = composed::conv2d(normalised.y, weight, residual, options);
+        return Normalised { y, ..normalised };
+    };
+    let (y, mean, variance) = Dispatch::fast_norm_conv2d(
         x.into_dispatch(),
         gamma.into_dispatch(),
         beta.into_dispatch(),
-        residual,
-        statistics,
-        options,
+        given(statistics),
+        weight.into_dispatch(),
+        optional(residual),
+        NormConvOptions {
+            norm,
+            conv: options,
+            algorithm,
+        },
     );
     Normalised {
         y: Tensor::from_dispatch(y),

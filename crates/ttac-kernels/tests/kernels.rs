@@ -52,7 +52,44 @@ fn conv(
     }
 }
 
-/// All three passes, every algorithm, every instruction set, with and without an epilogue.
+/// A norm on the way into a convolution: to the bit what the norm's stored result gives.
+fn check_normalised(x: &[f32], w: &[f32], dy: &[f32], s: &ConvShape, algorithm: Algorithm) {
+    let (mean, beta) = (values(s.in_channels, 6), values(s.in_channels, 7));
+    let (gamma, variance) = (values(s.in_channels, 8), vec![0.7; s.in_channels]);
+    for relu in [true, false] {
+        let params = NormParams {
+            mean: &mean,
+            variance: &variance,
+            gamma: &gamma,
+            beta: &beta,
+            epsilon: 1e-5,
+            relu,
+        };
+        let stored = norm_forward(x, None, &params);
+        let (scale, shift) = params.affine();
+        let input = Input {
+            values: x,
+            norm: Some(Normalise {
+                scale: &scale,
+                shift: &shift,
+                relu,
+            }),
+        };
+        let epilogue = Epilogue::default();
+        assert_eq!(
+            conv_forward(input, w, s, algorithm, &epilogue),
+            conv_forward(&stored, w, s, algorithm, &epilogue),
+            "normalised input, {algorithm:?}, {s:?}"
+        );
+        assert_eq!(
+            conv_weight_gradient(input, dy, s, algorithm),
+            conv_weight_gradient(&stored, dy, s, algorithm),
+            "weight gradient of a normalised input, {algorithm:?}, {s:?}"
+        );
+    }
+}
+
+/// All three passes, every algorithm, every instruction set, with and without an epilogue, with and without a norm before.
 fn check_conv(s: &ConvShape) {
     let (x, w, dy) = (
         values(s.in_len(), 1),
@@ -103,6 +140,9 @@ fn check_conv(s: &ConvShape) {
                     &conv_weight_gradient(&x, &dy, s, algorithm),
                     &dw,
                 );
+                if s.in_channels > 0 {
+                    check_normalised(&x, &w, &dy, s, algorithm);
+                }
             }
         });
     }

@@ -36,7 +36,8 @@ pub mod simd;
 pub mod tokens;
 
 pub use conv::{
-    Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient, conv_weight_gradient,
+    Algorithm, ConvShape, Epilogue, Input, Normalise, conv_forward, conv_input_gradient,
+    conv_weight_gradient,
 };
 pub use elementwise::add_in_place;
 pub use group_norm::{

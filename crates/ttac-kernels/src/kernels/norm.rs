@@ -4,7 +4,7 @@
 //! a *period*, a common multiple of channels and lanes, so that any number of channels runs on full vectors.
 
 use super::simd::{Isa, Kernel, Simd};
-use super::{Out, filled};
+use super::{Normalise, Out, filled};
 use rayon::prelude::*;
 
 /// Floats summed in `f32` before they are added up in `f64`: they fit the first-level cache, unless there are so many channels that the adding up
@@ -57,6 +57,15 @@ impl NormParams<'_> {
 
     fn shift(&self, channel: usize) -> f64 {
         f64::from(self.beta[channel]) - f64::from(self.mean[channel]) * self.scale(channel)
+    }
+
+    /// Scale and shift per channel: the norm is `scale x + shift`, then perhaps ReLU.
+    pub fn affine(&self) -> (Vec<f32>, Vec<f32>) {
+        let channels = 0..self.channels();
+        (
+            channels.clone().map(|c| self.scale(c) as f32).collect(),
+            channels.map(|c| self.shift(c) as f32).collect(),
+        )
     }
 }
 
@@ -438,12 +447,12 @@ unsafe fn normalise(
     y: Out<f32>,
     len: usize,
     residual: Option<&[f32]>,
-    p: &NormParams,
+    norm: Normalise,
 ) {
     let isa = Isa::current();
-    let walk = Walk::new(p.channels(), isa);
-    let scales = walk.repeat(|c| p.scale(c) as f32);
-    let shifts = walk.repeat(|c| p.shift(c) as f32);
+    let walk = Walk::new(norm.scale.len(), isa);
+    let scales = walk.repeat(|c| norm.scale[c]);
+    let shifts = walk.repeat(|c| norm.shift[c]);
     // Backwards: what the statistics read last is still in the cache.
     (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
         let range = task * walk.task..((task + 1) * walk.task).min(len);
@@ -454,9 +463,16 @@ unsafe fn normalise(
             residual: residual.map(|r| &r[range.clone()]),
             scale: &scales,
             shift: &shifts,
-            relu: p.relu,
+            relu: norm.relu,
         });
     });
+}
+
+/// `x` normalised into a new buffer.
+pub(super) fn normalised(x: &[f32], residual: Option<&[f32]>, norm: Normalise) -> Vec<f32> {
+    let data = Out(x.as_ptr().cast_mut());
+    // SAFETY: the tasks cover all of `x`, which is only read, and of the new buffer.
+    unsafe { filled(x.len(), |y| normalise(data, y, x.len(), residual, norm)) }
 }
 
 /// Normalises into a new buffer.
@@ -468,12 +484,13 @@ pub fn norm_forward(x: &[f32], residual: Option<&[f32]>, p: &NormParams) -> Vec<
     if let Some(residual) = residual {
         check_same("residual", residual.len(), x.len());
     }
-    // SAFETY: the tasks cover all of `x` and of the new buffer.
-    unsafe {
-        filled(x.len(), |y| {
-            normalise(Out(x.as_ptr().cast_mut()), y, x.len(), residual, p);
-        })
-    }
+    let (scale, shift) = p.affine();
+    let norm = Normalise {
+        scale: &scale,
+        shift: &shift,
+        relu: p.relu,
+    };
+    normalised(x, residual, norm)
 }
 
 /// Normalises `x` itself.
@@ -485,9 +502,15 @@ pub fn norm_forward_in_place(x: &mut [f32], residual: Option<&[f32]>, p: &NormPa
     if let Some(residual) = residual {
         check_same("residual", residual.len(), x.len());
     }
+    let (scale, shift) = p.affine();
+    let norm = Normalise {
+        scale: &scale,
+        shift: &shift,
+        relu: p.relu,
+    };
     let data = Out(x.as_mut_ptr());
     // SAFETY: `x` is borrowed mutably, and each task has its own part.
-    unsafe { normalise(data, data, x.len(), residual, p) };
+    unsafe { normalise(data, data, x.len(), residual, norm) };
 }
 
 /// What the backward pass needs from the forward pass.

@@ -44,7 +44,7 @@ impl Conv2d {
         conv2d_add(x, self.weight.val(), residual, self.options())
     }
 
-    fn options(&self) -> ConvOptions {
+    pub(super) fn options(&self) -> ConvOptions {
         ConvOptions {
             stride: self.stride,
             padding: self.padding,
@@ -52,7 +52,7 @@ impl Conv2d {
     }
 }
 
-/// What follows the normalisation in [`conv_norm`].
+/// What follows the last normalisation in [`conv_norm`] and [`conv_norms`].
 #[derive(Debug)]
 pub enum Then {
     /// Nothing.
@@ -63,12 +63,24 @@ pub enum Then {
     AddRelu(Tensor<4>),
 }
 
-/// Convolution and batch norm, the pair every post-activation network is made of. With running
-/// statistics and without gradients the norm is folded into the convolution.
+/// Convolution and batch norm, the pair every post-activation network is made of.
 pub fn conv_norm(
     conv: &Conv2d,
     layer: &BatchNorm,
     x: Tensor<4>,
+    then: Then,
+    norm: NormMode,
+) -> Tensor<4> {
+    conv_norms(&[], (conv, layer), x, then, norm)
+}
+
+/// Pairs of convolution and batch norm: the inner ones with a ReLU behind each, then the last. With running statistics and
+/// without gradients the norms are folded into the convolutions; with those of the batch an inner norm's result goes straight into the
+/// next convolution and is never stored.
+pub fn conv_norms(
+    inner: &[(&Conv2d, &BatchNorm)],
+    last: (&Conv2d, &BatchNorm),
+    mut x: Tensor<4>,
     then: Then,
     norm: NormMode,
 ) -> Tensor<4> {
@@ -78,20 +90,43 @@ pub fn conv_norm(
         Then::AddRelu(residual) => (Some(residual), true),
     };
     match norm {
-        NormMode::Running => conv_norm_inference(
-            x,
-            conv.weight.val(),
-            conv.options(),
-            layer.weight.val(),
-            layer.bias.val(),
-            residual,
-            (layer.running_mean.value(), layer.running_var.value()),
-            layer.options(relu),
-        ),
+        NormMode::Running => {
+            for (conv, layer) in inner {
+                x = running(conv, layer, x, None, true);
+            }
+            running(last.0, last.1, x, residual, relu)
+        }
         NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => {
-            layer.forward(conv.forward(x), residual, relu, norm)
+            let mut before: Option<&BatchNorm> = None;
+            for &(conv, layer) in inner.iter().chain([&last]) {
+                x = match before {
+                    None => conv.forward(x),
+                    Some(before) => before.relu_conv(x, conv, None, norm),
+                };
+                before = Some(layer);
+            }
+            last.1.forward(x, residual, relu, norm)
         }
     }
+}
+
+fn running(
+    conv: &Conv2d,
+    layer: &BatchNorm,
+    x: Tensor<4>,
+    residual: Option<Tensor<4>>,
+    relu: bool,
+) -> Tensor<4> {
+    conv_norm_inference(
+        x,
+        conv.weight.val(),
+        conv.options(),
+        layer.weight.val(),
+        layer.bias.val(),
+        residual,
+        (layer.running_mean.value(), layer.running_var.value()),
+        layer.options(relu),
+    )
 }
 
 /// `y = x * weight^T + bias`.

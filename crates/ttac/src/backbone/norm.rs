@@ -7,9 +7,12 @@ use burn::module::{
     ParamId,
 };
 use burn::tensor::{Device, Tensor};
-use ttac_kernels::{BatchNormOptions, GroupNormOptions, batch_norm, group_norm, layer_norm};
+use ttac_kernels::{
+    BatchNormOptions, GroupNormOptions, batch_norm, group_norm, layer_norm, norm_conv2d,
+};
 
 use super::NormMode;
+use super::layers::Conv2d;
 
 /// A vector that belongs to a layer but is not learned by gradients, such as a running mean.
 ///
@@ -158,6 +161,29 @@ impl BatchNorm {
         out.y
     }
 
+    /// `conv(relu(norm(x))) [+ residual]`, without storing what the convolution reads.
+    pub fn relu_conv(
+        &self,
+        x: Tensor<4>,
+        conv: &Conv2d,
+        residual: Option<Tensor<4>>,
+        norm: NormMode,
+    ) -> Tensor<4> {
+        let [batch, height, width, _] = x.dims();
+        let out = norm_conv2d(
+            x,
+            self.weight.val(),
+            self.bias.val(),
+            self.statistics(norm),
+            self.options(true),
+            conv.weight.val(),
+            residual,
+            conv.options(),
+        );
+        self.follow(out.mean, out.variance, batch * height * width, norm);
+        out.y
+    }
+
     /// Mean and variance to normalise by, none where they are the batch's.
     pub(super) fn statistics(&self, norm: NormMode) -> Option<(Tensor<1>, Tensor<1>)> {
         match norm {
@@ -292,6 +318,23 @@ impl Norm {
         match self {
             Self::Batch(layer) => layer.forward(x, None, true, norm),
             Self::Group(layer) => layer.forward(x, true),
+        }
+    }
+
+    /// `conv(relu(norm(x))) [+ residual]`.
+    pub fn relu_conv(
+        &self,
+        x: Tensor<4>,
+        conv: &Conv2d,
+        residual: Option<Tensor<4>>,
+        norm: NormMode,
+    ) -> Tensor<4> {
+        match (self, residual) {
+            (Self::Batch(layer), residual) => layer.relu_conv(x, conv, residual, norm),
+            (Self::Group(layer), None) => conv.forward(layer.forward(x, true)),
+            (Self::Group(layer), Some(residual)) => {
+                conv.forward_add(layer.forward(x, true), residual)
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::{PoolOptions, global_average_pool, max_pool};
 
-use super::layers::{Conv2d, Linear, Then, conv_norm};
+use super::layers::{Conv2d, Linear, Then, conv_norm, conv_norms};
 use super::{Backbone, BatchNorm, NormMode};
 
 /// The two blocks of the paper.
@@ -214,14 +214,11 @@ impl Block {
             Some((conv, layer)) => conv_norm(conv, layer, x.clone(), Then::Nothing, norm),
             None => x.clone(),
         };
-        let y = conv_norm(&self.conv1, &self.bn1, x, Then::Relu, norm);
-        let last = Then::AddRelu(shortcut);
+        let then = Then::AddRelu(shortcut);
+        let (first, second) = ((&self.conv1, &self.bn1), (&self.conv2, &self.bn2));
         match (&self.conv3, &self.bn3) {
-            (Some(conv3), Some(bn3)) => {
-                let y = conv_norm(&self.conv2, &self.bn2, y, Then::Relu, norm);
-                conv_norm(conv3, bn3, y, last, norm)
-            }
-            _ => conv_norm(&self.conv2, &self.bn2, y, last, norm),
+            (Some(conv3), Some(bn3)) => conv_norms(&[first, second], (conv3, bn3), x, then, norm),
+            _ => conv_norms(&[first], second, x, then, norm),
         }
     }
 }

@@ -233,9 +233,9 @@ impl Block {
 
     /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
     pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
-        let y = self.conv1.forward(self.bn1.relu(x.clone(), norm));
-        self.conv2
-            .forward_add(self.bn2.relu(y, norm), self.shortcut(x))
+        let y = self.bn1.relu_conv(x.clone(), &self.conv1, None, norm);
+        self.bn2
+            .relu_conv(y, &self.conv2, Some(self.shortcut(x)), norm)
     }
 
     fn shortcut(&self, x: Tensor<4>) -> Tensor<4> {

@@ -9,7 +9,9 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::{global_average_pool, shortcut_a};
 
-use super::layers::{Conv2d, Linear, ProjectionHead, Then, conv_norm, project, projection_head};
+use super::layers::{
+    Conv2d, Linear, ProjectionHead, Then, conv_norm, conv_norms, project, projection_head,
+};
 use super::{Backbone, BatchNorm, NormMode};
 
 /// Configuration of a [`ResNetCifar`].
@@ -149,7 +151,12 @@ impl BasicBlock {
         } else {
             shortcut_a(x.clone(), self.channels, stride)
         };
-        let y = conv_norm(&self.conv1, &self.bn1, x, Then::Relu, norm);
-        conv_norm(&self.conv2, &self.bn2, y, Then::AddRelu(shortcut), norm)
+        conv_norms(
+            &[(&self.conv1, &self.bn1)],
+            (&self.conv2, &self.bn2),
+            x,
+            Then::AddRelu(shortcut),
+            norm,
+        )
     }
 }

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::global_average_pool;
 
-use super::layers::{Conv2d, Linear, Then, conv_norm};
+use super::layers::{Conv2d, Linear};
 use super::{Backbone, BatchNorm, NormMode};
 
 /// Configuration of a [`WideResNet`].
@@ -139,12 +139,16 @@ impl Block {
 
     /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
     pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
-        let activated = self.bn1.forward(x.clone(), None, true, norm);
-        let shortcut = match &self.conv_shortcut {
-            Some(conv) => conv.forward(activated.clone()),
-            None => x,
+        let (y, shortcut) = match &self.conv_shortcut {
+            Some(conv) => {
+                let activated = self.bn1.forward(x, None, true, norm);
+                (
+                    self.conv1.forward(activated.clone()),
+                    conv.forward(activated),
+                )
+            }
+            None => (self.bn1.relu_conv(x.clone(), &self.conv1, None, norm), x),
         };
-        let y = conv_norm(&self.conv1, &self.bn2, activated, Then::Relu, norm);
-        self.conv2.forward_add(y, shortcut)
+        self.bn2.relu_conv(y, &self.conv2, Some(shortcut), norm)
     }
 }

@@ -2,7 +2,8 @@
 //! PyTorch's own float32 differs from the same reference by 1e-7 to 5e-7 (noted in each fixture).
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
+use ttac::backbone::layers::Conv2d;
 use ttac::backbone::{BatchNorm, GroupNorm, LayerNorm, NormMode};
 use ttac::loss::cross_entropy;
 use ttac::optim::OptimiserConfig;
@@ -39,6 +40,60 @@ fn convolution_agrees_with_pytorch() {
     }
     for group in ["y", "dx", "dw"] {
         fixture.expect(group, TOLERANCE);
+    }
+}
+
+/// The norm's result is stored nowhere, yet value and all gradients have the bits of the two ops one after the other. Both uses of `x` matter: its two gradients meet.
+#[test]
+fn a_convolution_of_a_norm_is_the_norm_and_then_the_convolution() {
+    fn bits<const D: usize>(tensor: Option<Tensor<D>>) -> Vec<u32> {
+        let values: Vec<f32> = tensor.unwrap().to_data().try_to_vec().unwrap();
+        values.into_iter().map(f32::to_bits).collect()
+    }
+    let device = Device::flex().autodiff();
+    // Of both signs, and no two neighbours alike.
+    let scattered = |shape: [usize; 4]| -> Tensor<4> {
+        let values = (0..shape.iter().product()).map(|i: usize| (i * 7919 % 1009) as f32);
+        let values: Vec<f32> = values.map(|value| value / 504.5 - 1.0).collect();
+        Tensor::from_data(TensorData::new(values, shape), &device)
+    };
+    for (channels, kernel, stride) in [(16, 3, 1), (72, 3, 1), (24, 1, 1), (16, 3, 2), (3, 3, 1)] {
+        for mode in [NormMode::BatchUpdating, NormMode::Running] {
+            let run = |fused: bool| {
+                let layer = BatchNorm::new(channels, &device);
+                let conv = Conv2d::new(channels, channels, kernel, stride, &device);
+                let conv = Conv2d {
+                    weight: Param::from_tensor(scattered([channels, channels, kernel, kernel])),
+                    ..conv
+                };
+                let x = scattered([2, 6, 6, channels]).require_grad();
+                let residual = scattered([2, 6 / stride, 6 / stride, channels]).require_grad();
+                let y = if fused {
+                    layer.relu_conv(x.clone(), &conv, Some(residual.clone()), mode)
+                } else {
+                    let normalised = layer.forward(x.clone(), None, true, mode);
+                    conv.forward_add(normalised, residual.clone())
+                };
+                let dy = scattered(y.dims());
+                let loss = (y.clone() * dy).sum() + (x.clone() * x.clone()).sum();
+                let grads = loss.backward();
+                [
+                    bits(Some(y)),
+                    bits(x.grad(&grads)),
+                    bits(residual.grad(&grads)),
+                    bits(conv.weight.val().grad(&grads)),
+                    bits(layer.weight.val().grad(&grads)),
+                    bits(layer.bias.val().grad(&grads)),
+                    bits(Some(layer.running_mean.value())),
+                    bits(Some(layer.running_var.value())),
+                ]
+            };
+            assert_eq!(
+                run(true),
+                run(false),
+                "{channels} channels, kernel {kernel}, stride {stride}, {mode:?}"
+            );
+        }
     }
 }
 

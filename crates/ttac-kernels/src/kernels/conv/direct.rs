@@ -14,7 +14,7 @@
 
 use super::gemm::{Finish, Product, Rows, Step};
 use super::patches::{Geometry, gather, plane_stride};
-use super::{ConvShape, Epilogue};
+use super::{ConvShape, Epilogue, Input};
 use crate::kernels::recycle::Scratch;
 use crate::kernels::simd::{Isa, Kernel, Simd};
 use crate::kernels::{Out, filled};
@@ -74,18 +74,20 @@ impl Panels {
     }
 }
 
-/// Where a weight is: output channel `o`, input channel `i`, tap `t` at `o * output + i * input + taps[t]`.
+/// Where a weight is. Output channels come in groups of `group`; the one for output channel `o` of group `g`, input channel `i` and tap `t` is at
+/// `o * output + i * input + taps[g][t]`, or is 0 if the group has no such tap.
 struct WeightOrder {
     output: usize,
     input: usize,
-    taps: Vec<usize>,
+    group: usize,
+    taps: Vec<Vec<Option<usize>>>,
 }
 
 impl Packed {
     fn new(weight: &[f32], [outputs, inputs]: [usize; 2], order: &WeightOrder, isa: Isa) -> Self {
         /// Input channels that are brought over together: enough for contiguous reads, few enough for the first-level cache.
         const AT_ONCE: usize = 8;
-        let reduction = order.taps.len() * inputs;
+        let reduction = order.taps.first().map_or(0, Vec::len) * inputs;
         let panels = Panels::new(outputs, isa);
         let mut values = Scratch::new(panels.padded() * reduction);
         let out = Out(values.as_mut_ptr());
@@ -97,14 +99,14 @@ impl Packed {
                 let first = p * panels.width;
                 let width = panels.vectors(p) * panels.lanes;
                 for lane in 0..width {
+                    // Lanes that do not exist have zeros.
+                    let o = (first + lane < outputs).then_some(first + lane);
+                    let (group, o) = (o.unwrap_or(0) / order.group, o.map(|o| o % order.group));
                     for i in part * AT_ONCE..((part + 1) * AT_ONCE).min(inputs) {
-                        for (t, tap) in order.taps.iter().enumerate() {
-                            let o = first + lane;
-                            let value = if o < outputs {
+                        for (t, tap) in order.taps[group].iter().enumerate() {
+                            let value = o.zip(*tap).map_or(0., |(o, tap)| {
                                 weight[o * order.output + i * order.input + tap]
-                            } else {
-                                0.
-                            };
+                            });
                             // SAFETY: inside panel `p` and among these input channels, which only this task writes.
                             unsafe {
                                 *out.at(first * reduction + (t * inputs + i) * width + lane) =
@@ -130,13 +132,16 @@ impl Packed {
     }
 }
 
-/// One product of gathered patches and packed weights. Pixel `(i, j)` of the grid goes to pixel `(step i + at.0, step j + at.1)` of the output.
+/// One product of gathered patches and packed weights. Pixel `(i, j)` of the grid goes to pixel `(step i + at.0, step j + at.1)` of the output, and to as
+/// many pixels after it as the weights have groups.
 struct Convolution<'a> {
     geometry: Geometry,
-    source: &'a [f32],
+    source: Input<'a>,
     weights: Packed,
     out: Out,
     out_size: [usize; 2],
+    /// Of a pixel of the output.
+    out_channels: usize,
     out_step: usize,
     out_at: [usize; 2],
     epilogue: Epilogue<'a>,
@@ -176,18 +181,17 @@ impl Kernel for Task<'_> {
         let c = self.convolution;
         let g = &c.geometry;
         let panels = c.weights.panels;
-        let outputs = panels.outputs;
         let count = self.pixels.len();
         let mut offsets = [0; BLOCK_PIXELS];
         for (offset, pixel) in offsets.iter_mut().zip(self.pixels.clone()) {
             let (row, j) = (pixel / g.grid[1], pixel % g.grid[1]);
             let (n, i) = (row / g.grid[0], row % g.grid[0]);
             let (i, j) = (c.out_step * i + c.out_at[0], c.out_step * j + c.out_at[1]);
-            *offset = ((n * c.out_size[0] + i) * c.out_size[1] + j) * outputs;
+            *offset = ((n * c.out_size[0] + i) * c.out_size[1] + j) * c.out_channels;
         }
         let planes = g.planes(S::LANES);
         let chunk = (BLOCK_REDUCTION / S::LANES).min(planes).max(1);
-        let in_place = g.is_identity();
+        let in_place = g.is_identity() && c.source.norm.is_none();
         let room = if in_place { 0 } else { chunk };
         let mut patches = Scratch::new(room * plane_stride(BLOCK_PIXELS, S::LANES));
         let mut steps = Vec::with_capacity(chunk);
@@ -204,7 +208,10 @@ impl Kernel for Task<'_> {
                     count: count.sum(),
                 });
                 let pixel = self.pixels.start * g.channels;
-                (c.source.as_ptr().wrapping_add(pixel), Some(g.channels))
+                (
+                    c.source.values.as_ptr().wrapping_add(pixel),
+                    Some(g.channels),
+                )
             } else {
                 // SAFETY: the scratch buffer has room for `chunk` planes of a full block.
                 unsafe {
@@ -268,25 +275,34 @@ impl Kernel for Task<'_> {
 
 /// `y` from `x`.
 pub(super) fn forward(
-    x: &[f32],
+    x: Input,
     weight: &[f32],
     s: &ConvShape,
     epilogue: &Epilogue,
     isa: Isa,
 ) -> Vec<f32> {
     let geometry = Geometry::forward(s, isa.lanes());
+    let seen;
+    let x = if geometry.span == 1 {
+        x
+    } else {
+        // A vector holds several pixels.
+        seen = x.seen();
+        Input::from(&*seen)
+    };
     let kernel = s.kernel * s.kernel;
     let weights = if geometry.span == 1 {
         let order = WeightOrder {
             output: s.in_channels * kernel,
             input: kernel,
-            taps: (0..kernel).collect(),
+            group: s.out_channels,
+            taps: vec![(0..kernel).map(Some).collect()],
         };
         Packed::new(weight, [s.out_channels, s.in_channels], &order, isa)
     } else {
         // Every value of a patch is a tap of its own: rows of the kernel, pixels, channels.
         let taps = (0..kernel)
-            .flat_map(|pixel| (0..s.in_channels).map(move |i| i * kernel + pixel))
+            .flat_map(|pixel| (0..s.in_channels).map(move |i| Some(i * kernel + pixel)))
             .collect();
         Packed::new(
             weight,
@@ -294,7 +310,8 @@ pub(super) fn forward(
             &WeightOrder {
                 output: s.in_channels * kernel,
                 input: 0,
-                taps,
+                group: s.out_channels,
+                taps: vec![taps],
             },
             isa,
         )
@@ -309,6 +326,7 @@ pub(super) fn forward(
                 weights,
                 out,
                 out_size,
+                out_channels: s.out_channels,
                 out_step: 1,
                 out_at: [0, 0],
                 epilogue: *epilogue,
@@ -320,6 +338,9 @@ pub(super) fn forward(
 
 /// `dx` from `dy`: `dx[h, w, c] = sum over a, b, o of dy[(h + padding - a) / stride, (w + padding - b) / stride, o] w[o, c, a, b]`, where the
 /// divisions leave no remainder. The pixels with the same remainders form a grid, and each grid is a convolution of stride 1 with some of the taps.
+///
+/// A grid of few channels would use few of a panel's vectors. So `stride` pixels side by side are then taken as one with that many times the channels; where one
+/// of them does not meet a tap that another meets, its weight is 0.
 pub(super) fn input_gradient(
     dy: &[f32],
     weight: &[f32],
@@ -328,50 +349,69 @@ pub(super) fn input_gradient(
     isa: Isa,
 ) -> Vec<f32> {
     let taps = s.kernel * s.kernel;
-    let (inputs, outputs) = (s.out_channels, s.in_channels);
     let grid_edge = |edge: usize, phase: usize| edge.saturating_sub(phase).div_ceil(s.stride);
+    // Along one edge: the tap of a phase whose source lies at a distance from the grid's own coordinate.
+    let tap = |phase: usize, distance: isize| {
+        let tap = (phase + s.padding).cast_signed() - distance * s.stride.cast_signed();
+        (0..s.kernel.cast_signed())
+            .contains(&tap)
+            .then(|| tap.cast_unsigned())
+    };
+    // All distances at which one of some phases has a tap.
+    let distances = |phases: Range<usize>| {
+        let far = (s.kernel + s.padding + s.stride).cast_signed();
+        (-far..=far)
+            .filter(move |&distance| phases.clone().any(|phase| tap(phase, distance).is_some()))
+    };
+    let together = if s.in_channels <= isa.lanes() && s.width.is_multiple_of(s.stride) {
+        s.stride.min(isa.panel())
+    } else {
+        1
+    };
     // SAFETY: the grids together cover every pixel of the input, the panels every channel.
     unsafe {
         filled(s.in_len(), |out| {
-            for phase in 0..s.stride * s.stride {
-                let at = [phase / s.stride, phase % s.stride];
-                // Along one edge: the taps that meet this phase, and how far their source lies from the grid's own coordinate.
-                let meets = |phase: usize| {
-                    let stride = s.stride.cast_signed();
-                    (0..s.kernel).filter_map(move |tap| {
-                        let distance = (phase + s.padding).cast_signed() - tap.cast_signed();
-                        (distance.rem_euclid(stride) == 0)
-                            .then(|| (tap, distance.div_euclid(stride)))
-                    })
-                };
-                let chosen: Vec<_> = meets(at[0])
-                    .flat_map(|(a, down)| {
-                        meets(at[1]).map(move |(b, right)| (a * s.kernel + b, (down, right)))
-                    })
+            for (row, column) in
+                (0..s.stride).flat_map(|row| (0..s.stride).step_by(together).map(move |c| (row, c)))
+            {
+                let columns = column..(column + together).min(s.stride);
+                let chosen: Vec<_> = distances(row..row + 1)
+                    .flat_map(|down| distances(columns.clone()).map(move |right| (down, right)))
                     .collect();
                 let geometry = Geometry {
                     batch: s.batch,
-                    grid: [grid_edge(s.height, at[0]), grid_edge(s.width, at[1])],
+                    grid: [grid_edge(s.height, row), grid_edge(s.width, column)],
                     step: 1,
                     source: [s.out_height(), s.out_width()],
-                    channels: inputs,
+                    channels: s.out_channels,
                     span: 1,
-                    taps: chosen.iter().map(|c| c.1).collect(),
+                    taps: chosen.clone(),
                 };
                 let order = WeightOrder {
                     output: taps,
-                    input: outputs * taps,
-                    taps: chosen.iter().map(|c| c.0).collect(),
+                    input: s.in_channels * taps,
+                    group: s.in_channels,
+                    taps: columns
+                        .clone()
+                        .map(|column| {
+                            let meets = chosen.iter().map(|&(down, right)| {
+                                Some(tap(row, down)? * s.kernel + tap(column, right)?)
+                            });
+                            meets.collect()
+                        })
+                        .collect(),
                 };
-                let weights = Packed::new(weight, [outputs, inputs], &order, isa);
+                let outputs = columns.len() * s.in_channels;
+                let weights = Packed::new(weight, [outputs, s.out_channels], &order, isa);
                 Convolution {
                     geometry,
-                    source: dy,
+                    source: dy.into(),
                     weights,
                     out,
                     out_size: [s.height, s.width],
+                    out_channels: s.in_channels,
                     out_step: s.stride,
-                    out_at: at,
+                    out_at: [row, column],
                     epilogue,
                 }
                 .run(isa);

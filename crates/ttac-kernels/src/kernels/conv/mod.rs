@@ -5,16 +5,20 @@
 //! | `direct` | gathers the patches of a block of pixels and multiplies (implicit GEMM); any kernel, stride and padding |
 //! | `winograd` | F(2x2, 3x3) and F(4x4, 3x3): fewer multiplications for 3x3 kernels of stride 1 |
 //! | `weight_gradient` | the gradient of the weights, direct |
+//! | `input` | what is read: a tensor as it is, or normalised on the way in |
 //! | `patches` | which source pixels an output pixel sees, and copying them together |
 //! | `gemm` | the micro-kernels under all of them |
 
 mod direct;
 mod gemm;
+mod input;
 mod patches;
 mod weight_gradient;
 mod winograd;
 
 use super::simd::Isa;
+
+pub use input::{Input, Normalise};
 
 /// The sizes of a convolution with a square kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,8 +156,17 @@ fn check_len(what: &str, data: &[f32], expected: [usize; 4], shape: &ConvShape) 
     );
 }
 
-fn check_input(x: &[f32], s: &ConvShape) {
-    check_len("input", x, [s.batch, s.height, s.width, s.in_channels], s);
+fn check_input(x: &Input, s: &ConvShape) {
+    let shape = [s.batch, s.height, s.width, s.in_channels];
+    check_len("input", x.values, shape, s);
+    if let Some(norm) = x.norm {
+        let found = [norm.scale.len(), norm.shift.len()];
+        assert!(
+            found == [s.in_channels; 2],
+            "scale and shift of a convolution's input: expected {} values each, found {found:?}, for {s:?}",
+            s.in_channels
+        );
+    }
 }
 
 fn check_output(what: &str, y: &[f32], s: &ConvShape) {
@@ -178,15 +191,16 @@ fn check_weight(w: &[f32], s: &ConvShape) {
 ///
 /// # Panics
 /// If a slice is not as long as the shape says.
-pub fn conv_forward(
-    x: &[f32],
+pub fn conv_forward<'a>(
+    x: impl Into<Input<'a>>,
     weight: &[f32],
     shape: &ConvShape,
     algorithm: Algorithm,
     epilogue: &Epilogue,
 ) -> Vec<f32> {
+    let x = x.into();
     shape.check();
-    check_input(x, shape);
+    check_input(&x, shape);
     check_weight(weight, shape);
     if let Some(bias) = epilogue.bias {
         assert!(
@@ -222,7 +236,7 @@ pub fn conv_input_gradient(
     check_output("output gradient", dy, shape);
     check_weight(weight, shape);
     if let Some(other) = other {
-        check_input(other, shape);
+        check_input(&other.into(), shape);
     }
     let epilogue = Epilogue {
         residual: other,
@@ -240,14 +254,15 @@ pub fn conv_input_gradient(
 ///
 /// # Panics
 /// If a slice is not as long as the shape says.
-pub fn conv_weight_gradient(
-    x: &[f32],
+pub fn conv_weight_gradient<'a>(
+    x: impl Into<Input<'a>>,
     dy: &[f32],
     shape: &ConvShape,
     algorithm: Algorithm,
 ) -> Vec<f32> {
+    let x = x.into();
     shape.check();
-    check_input(x, shape);
+    check_input(&x, shape);
     check_output("output gradient", dy, shape);
     let isa = Isa::current();
     match algorithm.resolve(shape) {

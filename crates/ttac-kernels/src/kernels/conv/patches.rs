@@ -1,6 +1,7 @@
 //! Gathering patches: which source pixels an output pixel sees, and copying them into planes for the micro-kernels.
 
 use super::ConvShape;
+use super::input::{Input, Normalise};
 use crate::kernels::simd::Simd;
 use std::ops::Range;
 
@@ -100,19 +101,24 @@ pub(super) fn plane_stride(pixels: usize, lanes: usize) -> usize {
     (pixels | 1) * lanes
 }
 
-/// Copies the patches of pixels `pixels` into planes; `planes` selects which. Lanes beyond a plane's values hold anything.
+/// Copies the patches of pixels `pixels` into planes, normalised if the source says so; `planes` selects which. Lanes beyond a plane's values hold anything.
 ///
 /// # Safety
 /// The processor has `S`. `source` is as `geometry` says; `out` has room for the planes at [`plane_stride`] of `room` pixels.
 #[inline(always)]
 pub(super) unsafe fn gather<S: Simd>(
     geometry: &Geometry,
-    source: &[f32],
+    source: Input,
     pixels: Range<usize>,
     planes: Range<usize>,
     out: *mut f32,
     room: usize,
 ) {
+    let Input {
+        values: source,
+        norm,
+    } = source;
+    debug_assert!(norm.is_none() || geometry.span == 1);
     let tap_planes = geometry.tap_planes(S::LANES);
     let stride = plane_stride(room, S::LANES);
     let [height, width] = geometry.grid;
@@ -181,15 +187,15 @@ pub(super) unsafe fn gather<S: Simd>(
                     pixels: high - low,
                     planes: count,
                     values: geometry.tap_values() - first,
+                    first,
                 };
                 // SAFETY: these pixels see source pixels that exist, and their rows of the planes are within the room promised by the caller.
                 unsafe {
-                    copy::<S>(
-                        &run,
-                        source,
-                        place.wrapping_add((low - start) * S::LANES),
-                        stride,
-                    );
+                    let place = place.wrapping_add((low - start) * S::LANES);
+                    match norm {
+                        None => copy::<S>(&run, source, place, stride),
+                        Some(norm) => copy_normalised::<S>(&run, source, norm, place, stride),
+                    }
                 };
             }
             pixel += end - start;
@@ -208,6 +214,8 @@ struct Run {
     planes: usize,
     /// Values of each; at most `planes` vectors.
     values: usize,
+    /// The channel of the first value.
+    first: usize,
 }
 
 /// Copies a run into planes.
@@ -245,6 +253,37 @@ unsafe fn copy<S: Simd>(run: &Run, source: &[f32], out: *mut f32, stride: usize)
                     out.add(plane * stride),
                     S::load_partial(read.add(plane * S::LANES), run.values - plane * S::LANES),
                 );
+            };
+        }
+    }
+}
+
+/// Copies a run into planes, normalised.
+///
+/// # Safety
+/// As [`copy`]; the values of a pixel are channels of `norm`.
+#[inline(always)]
+unsafe fn copy_normalised<S: Simd>(
+    run: &Run,
+    source: &[f32],
+    norm: Normalise,
+    out: *mut f32,
+    stride: usize,
+) {
+    let read = source.as_ptr().wrapping_add(run.from);
+    for pixel in 0..run.pixels {
+        let (read, out) = (
+            read.wrapping_add(pixel * run.advance),
+            out.wrapping_add(pixel * S::LANES),
+        );
+        for plane in 0..run.planes {
+            let at = plane * S::LANES;
+            // SAFETY: the values exist, and so do their channels.
+            unsafe {
+                let x = S::load_partial(read.add(at), run.values - at);
+                let norm = norm.vectors::<S>(run.first + at);
+                let [y] = norm.apply([x]);
+                S::store(out.add(plane * stride), y);
             };
         }
     }

@@ -3,10 +3,10 @@
 //! The reduction runs over the pixels. It is cut into chunks, each with its own sum, and the sums are added in the chunks' order. The values
 //! of a patch are cut into groups, so that a task's sums stay in the second-level cache. Both cuts depend on the shape alone.
 
-use super::ConvShape;
 use super::direct::BLOCK_PIXELS;
 use super::gemm::Outer;
 use super::patches::{Geometry, gather, plane_stride};
+use super::{ConvShape, Input};
 use crate::kernels::recycle::{self, Scratch};
 use crate::kernels::simd::{Isa, Kernel, Simd};
 use crate::kernels::{Out, filled};
@@ -25,9 +25,17 @@ const TASKS: usize = 16;
 const AT_ONCE: usize = 24;
 
 /// `dw`, `[out][in][kh][kw]`.
-pub(super) fn direct(x: &[f32], dy: &[f32], s: &ConvShape, isa: Isa) -> Vec<f32> {
+pub(super) fn direct(x: Input, dy: &[f32], s: &ConvShape, isa: Isa) -> Vec<f32> {
     let lanes = isa.lanes();
     let patches = Geometry::forward(s, lanes);
+    let seen;
+    let x = if patches.span == 1 {
+        x
+    } else {
+        // A vector holds several pixels.
+        seen = x.seen();
+        Input::from(&*seen)
+    };
     let (planes, pixels) = (patches.planes(lanes), patches.pixels());
     let gradients = Geometry::identity(pixels, s.out_channels);
     let out_planes = gradients.planes(lanes);
@@ -71,7 +79,7 @@ pub(super) fn direct(x: &[f32], dy: &[f32], s: &ConvShape, isa: Isa) -> Vec<f32>
 struct Task<'a> {
     patches: &'a Geometry,
     gradients: &'a Geometry,
-    x: &'a [f32],
+    x: Input<'a>,
     dy: &'a [f32],
     pixels: Range<usize>,
     planes: Range<usize>,
@@ -95,7 +103,7 @@ impl Kernel for Task<'_> {
             unsafe {
                 gather::<S>(
                     self.gradients,
-                    self.dy,
+                    self.dy.into(),
                     block.clone(),
                     self.out_planes.clone(),
                     dy.as_mut_ptr(),

@@ -7,8 +7,8 @@ use super::{
     Block, CACHED, Images, Layout, MOST_TILES, TRANSFORMED_AT_ONCE, Tiles, positions,
     tiles_per_task, transform_inputs,
 };
-use crate::kernels::conv::ConvShape;
 use crate::kernels::conv::gemm::Outer;
+use crate::kernels::conv::{ConvShape, Input};
 use crate::kernels::recycle::Scratch;
 use crate::kernels::simd::{Isa, Kernel, Simd};
 use crate::kernels::{Out, filled};
@@ -20,7 +20,7 @@ use std::ops::Range;
 /// While the sums (one per position and pair of channels) fit the second-level cache, the tiles are cut into chunks with sums of their own, which are
 /// added in the chunks' order. Larger sums exist once: block after block of tiles is transformed, and then every position adds its products.
 pub(in crate::kernels::conv) fn weight_gradient<const A: usize>(
-    x: &[f32],
+    x: Input,
     dy: &[f32],
     s: &ConvShape,
     isa: Isa,
@@ -51,11 +51,12 @@ pub(in crate::kernels::conv) fn weight_gradient<const A: usize>(
     let mut sums = Scratch::new(chunks * sum_len);
     let gradient = Gradient {
         x: Images {
-            data: x,
+            data: x.values,
             height: s.height,
             width: s.width,
             channels: s.in_channels,
             zeros: &zeros,
+            norm: x.norm,
         },
         dy: Images {
             data: dy,
@@ -63,6 +64,7 @@ pub(in crate::kernels::conv) fn weight_gradient<const A: usize>(
             width: s.out_width(),
             channels: s.out_channels,
             zeros: &zeros,
+            norm: None,
         },
         tiles,
         padding: s.padding.cast_signed(),
@@ -300,7 +302,7 @@ unsafe fn transform_gradients<S: Simd, const A: usize>(
                 let mut t = [[S::splat(0.); 4]; A];
                 images.prefetch::<S, 4>(&rows, 0, (column + A - 2).cast_signed(), channel);
                 for j in 0..A - 2 {
-                    let g = images.column::<S, 4>(&rows, (column + j).cast_signed(), channel);
+                    let g = images.column::<S, 4>(&rows, (column + j).cast_signed(), channel, None);
                     let g = gradient_transform::<S, A>(g);
                     for i in 0..A {
                         t[i][j] = g[i];

@@ -20,6 +20,7 @@ mod weights;
 pub(super) use gradient::weight_gradient;
 
 use super::gemm::{Finish, Product, Rows, Step};
+use super::input::{Input, Normalise, Vectors};
 use super::{ConvShape, Epilogue};
 use crate::kernels::recycle::Scratch;
 use crate::kernels::simd::{Isa, Kernel, Simd};
@@ -74,6 +75,8 @@ struct Images<'a> {
     channels: usize,
     /// As long as a row; stands for the rows outside.
     zeros: &'a [f32],
+    /// What is done to the pixels inside.
+    norm: Option<Normalise<'a>>,
 }
 
 impl Images<'_> {
@@ -110,7 +113,7 @@ impl Images<'_> {
         }
     }
 
-    /// The vectors from `channel` on of the pixels in `column` of some rows; zeros for columns outside.
+    /// The vectors from `channel` on of the pixels in `column` of some rows, normalised; zeros for columns outside.
     ///
     /// # Safety
     /// The processor has `S`; `rows` come from [`Images::rows`] and `channel` is a channel.
@@ -120,6 +123,7 @@ impl Images<'_> {
         rows: &[*const f32; N],
         column: isize,
         channel: usize,
+        norm: Option<Vectors<S>>,
     ) -> [S::V; N] {
         // SAFETY: a column inside the image (the zeros are as wide), and a channel that exists.
         unsafe {
@@ -128,6 +132,17 @@ impl Images<'_> {
                 let at = column.cast_unsigned() * self.channels + channel;
                 for i in 0..N {
                     vectors[i] = S::load_partial(rows[i].add(at), self.channels - channel);
+                }
+                if let Some(norm) = norm {
+                    vectors = norm.apply(vectors);
+                    let outside = |row: &*const f32| *row == self.zeros.as_ptr();
+                    if rows.iter().any(outside) {
+                        for i in 0..N {
+                            if outside(&rows[i]) {
+                                vectors[i] = S::splat(0.);
+                            }
+                        }
+                    }
                 }
             }
             vectors
@@ -174,28 +189,82 @@ unsafe fn transform_inputs<S: Simd, const A: usize>(
     out: *mut f32,
     layout: Layout,
 ) {
-    for slot in slots {
-        let (n, row, column) = tiles.place(first + slot);
-        let rows = images.rows::<A>(n, row.cast_signed() - padding);
-        let column = column.cast_signed() - padding;
-        for block in 0..layout.blocks {
-            let channel = block * S::LANES;
-            // SAFETY: the rows are those of an image or the zeros; the slot is inside the layout.
-            unsafe {
-                let mut t = [[S::splat(0.); A]; A];
-                images.prefetch::<S, A>(&rows, 2, column + A.cast_signed(), channel);
-                for j in 0..A {
-                    let d = images.column::<S, A>(&rows, column + j.cast_signed(), channel);
-                    let d = input_transform::<S, A>(d);
-                    for i in 0..A {
-                        t[i][j] = d[i];
-                    }
-                }
-                let out = out.add(block * layout.block() + slot * S::LANES);
-                for i in 0..A {
-                    let d = input_transform::<S, A>(t[i]);
+    let windows = Windows {
+        images,
+        tiles,
+        first,
+        slots,
+        padding,
+        out,
+        layout,
+    };
+    // Two programs: the one without a norm should not pay for it.
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        match images.norm {
+            None => S::enter(TransformInputs::<A, false>(windows)),
+            Some(_) => S::enter(TransformInputs::<A, true>(windows)),
+        }
+    }
+}
+
+/// What [`transform_inputs`] is given.
+struct Windows<'a> {
+    images: &'a Images<'a>,
+    tiles: &'a Tiles,
+    first: usize,
+    slots: Range<usize>,
+    padding: isize,
+    out: *mut f32,
+    layout: Layout,
+}
+
+struct TransformInputs<'a, const A: usize, const NORM: bool>(Windows<'a>);
+
+impl<const A: usize, const NORM: bool> Kernel for TransformInputs<'_, A, NORM> {
+    type Output = ();
+
+    /// # Safety
+    /// As [`transform_inputs`].
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Windows {
+            images,
+            tiles,
+            first,
+            slots,
+            padding,
+            out,
+            layout,
+        } = self.0;
+        for slot in slots {
+            let (n, row, column) = tiles.place(first + slot);
+            let rows = images.rows::<A>(n, row.cast_signed() - padding);
+            let column = column.cast_signed() - padding;
+            for block in 0..layout.blocks {
+                let channel = block * S::LANES;
+                // SAFETY: the rows are those of an image or the zeros; the slot is inside the layout.
+                unsafe {
+                    let norm = match images.norm {
+                        Some(norm) if NORM => Some(norm.vectors::<S>(channel)),
+                        _ => None,
+                    };
+                    let mut t = [[S::splat(0.); A]; A];
+                    images.prefetch::<S, A>(&rows, 2, column + A.cast_signed(), channel);
                     for j in 0..A {
-                        S::store(out.add((i * A + j) * layout.position()), d[j]);
+                        let column = column + j.cast_signed();
+                        let d = images.column::<S, A>(&rows, column, channel, norm);
+                        let d = input_transform::<S, A>(d);
+                        for i in 0..A {
+                            t[i][j] = d[i];
+                        }
+                    }
+                    let out = out.add(block * layout.block() + slot * S::LANES);
+                    for i in 0..A {
+                        let d = input_transform::<S, A>(t[i]);
+                        for j in 0..A {
+                            S::store(out.add((i * A + j) * layout.position()), d[j]);
+                        }
                     }
                 }
             }
@@ -509,7 +578,7 @@ fn steps(channels: usize, room: usize, lanes: usize) -> Vec<Step> {
 
 /// `y` from `x`, with tiles of edge `A`.
 pub(super) fn forward<const A: usize>(
-    x: &[f32],
+    x: Input,
     weight: &[f32],
     s: &ConvShape,
     epilogue: &Epilogue,
@@ -526,11 +595,12 @@ pub(super) fn forward<const A: usize>(
         filled(s.out_len(), |out| {
             Convolution {
                 images: Images {
-                    data: x,
+                    data: x.values,
                     height: s.height,
                     width: s.width,
                     channels: inputs,
                     zeros: &zeros,
+                    norm: x.norm,
                 },
                 tiles: Tiles::new(s.batch, out_size[0], out_size[1], A - 2),
                 padding: s.padding.cast_signed(),
@@ -567,6 +637,7 @@ pub(super) fn input_gradient<const A: usize>(
                     width: s.out_width(),
                     channels: inputs,
                     zeros: &zeros,
+                    norm: None,
                 },
                 tiles: Tiles::new(s.batch, s.height, s.width, A - 2),
                 padding: 2 - s.padding.cast_signed(),
