@@ -50,22 +50,30 @@ fn free_list() -> MutexGuard<'static, FreeList> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An empty vector with a capacity of at least `len`: a recycled one of nearly that length if there is one, else a new one.
+/// An empty vector with a capacity of at least `len`: a recycled one if there is one of fitting length, else a new one.
 pub fn take(len: usize) -> Vec<f32> {
     if len >= SMALLEST {
         let mut free = free_list();
-        // A fit may waste an eighth. The newest comes first: it is the likeliest to be in the cache.
-        if let Some(i) = free
+        // The newest that wastes at most an eighth: it is the likeliest to be in the cache. Else the tightest that is at most twice as large, which is better
+        // than new memory.
+        let newest = free
             .buffers
             .iter()
-            .rposition(|b| (len..=len + len / 8).contains(&b.capacity()))
-        {
-            let buffer = free.buffers.remove(i).expect("rposition found it");
+            .rposition(|b| (len..=len + len / 8).contains(&b.capacity()));
+        let tightest = || {
+            let all = free.buffers.iter().map(Vec::capacity).enumerate();
+            all.filter(|(_, capacity)| (len..=2 * len).contains(capacity))
+                .min_by_key(|(_, capacity)| *capacity)
+                .map(|(i, _)| i)
+        };
+        if let Some(i) = newest.or_else(tightest) {
+            let buffer = free.buffers.remove(i).expect("it was found there");
             free.floats -= buffer.capacity();
             return buffer;
         }
     }
-    Vec::with_capacity(len)
+    // A result's buffer should do for a scratch buffer of the same length.
+    Vec::with_capacity(len + LINE)
 }
 
 /// Hands a buffer back for a later [`take`]. Its contents are forgotten.

@@ -182,6 +182,12 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn relu(v: Self::V) -> Self::V;
     /// `v` where `gate <= 0` is false, else 0.
     unsafe fn gate(gate: Self::V, v: Self::V) -> Self::V;
+    /// The four floats at `p`, again and again.
+    unsafe fn quad(p: *const f32) -> Self::V;
+    /// Every four lanes turned by `BY`: lane `4 m + i` is lane `4 m + (i + BY) % 4` of `v`.
+    unsafe fn turn<const BY: i32>(v: Self::V) -> Self::V;
+    /// Lane `4 m + i` of `vectors[i]`, for all lanes.
+    unsafe fn merge(vectors: [Self::V; 4]) -> Self::V;
     /// Asks for the cache line at `p`, which will be read soon. Any address will do.
     #[inline(always)]
     fn prefetch(p: *const f32) {
@@ -290,6 +296,19 @@ impl Simd for Portable {
     unsafe fn gate(gate: [f32; 4], v: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| if gate[i] <= 0. { 0. } else { v[i] })
     }
+    #[inline(always)]
+    unsafe fn quad(p: *const f32) -> [f32; 4] {
+        // SAFETY: the caller vouches for four floats at `p`.
+        unsafe { Self::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn turn<const BY: i32>(v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| v[(i + BY as usize) % 4])
+    }
+    #[inline(always)]
+    unsafe fn merge(vectors: [[f32; 4]; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| vectors[i][i])
+    }
     #[inline(never)]
     unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: needs no instruction set; the rest is the caller's promise.
@@ -302,7 +321,8 @@ macro_rules! intrinsics {
     (
         $(#[$meta:meta])* $name:ident, $vector:ty, features $features:literal, lanes $lanes:literal, sums $sums:literal, panel $panel:literal,
         splat $splat:ident, load $load:ident, store $store:ident, add $add:ident, sub $sub:ident, mul $mul:ident,
-        fma |$a:ident, $b:ident, $c:ident| $fma:expr, relu |$v:ident| $relu:expr, gate |$g:ident, $w:ident| $gate:expr
+        fma |$a:ident, $b:ident, $c:ident| $fma:expr, relu |$v:ident| $relu:expr, gate |$g:ident, $w:ident| $gate:expr,
+        quad |$p:ident| $quad:expr, turn |$t:ident| [$turn1:expr, $turn2:expr, $turn3:expr], merge |$m:ident| $merge:expr
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy)]
@@ -335,6 +355,21 @@ macro_rules! intrinsics {
             #[inline(always)]
             unsafe fn gate($g: $vector, $w: $vector) -> $vector { unsafe { $gate } }
             #[inline(always)]
+            unsafe fn quad($p: *const f32) -> $vector { unsafe { $quad } }
+            #[inline(always)]
+            unsafe fn turn<const BY: i32>($t: $vector) -> $vector {
+                unsafe {
+                    match BY {
+                        1 => $turn1,
+                        2 => $turn2,
+                        3 => $turn3,
+                        _ => $t,
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn merge($m: [$vector; 4]) -> $vector { unsafe { $merge } }
+            #[inline(always)]
             unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
@@ -358,7 +393,10 @@ mod x86 {
         fma |a, b, c| _mm256_fmadd_ps(a, b, c),
         // `max` returns its second operand when one is NaN.
         relu |v| _mm256_max_ps(_mm256_setzero_ps(), v),
-        gate |g, v| _mm256_andnot_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(g, _mm256_setzero_ps()), v)
+        gate |g, v| _mm256_andnot_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(g, _mm256_setzero_ps()), v),
+        quad |p| { let quad = _mm_loadu_ps(p); _mm256_set_m128(quad, quad) },
+        turn |v| [_mm256_permute_ps::<0b00_11_10_01>(v), _mm256_permute_ps::<0b01_00_11_10>(v), _mm256_permute_ps::<0b10_01_00_11>(v)],
+        merge |v| _mm256_blend_ps::<0b1100_1100>(_mm256_blend_ps::<0b1010_1010>(v[0], v[1]), _mm256_blend_ps::<0b1010_1010>(v[2], v[3]))
     );
 
     intrinsics!(
@@ -367,7 +405,10 @@ mod x86 {
         splat _mm512_set1_ps, load _mm512_loadu_ps, store _mm512_storeu_ps, add _mm512_add_ps, sub _mm512_sub_ps, mul _mm512_mul_ps,
         fma |a, b, c| _mm512_fmadd_ps(a, b, c),
         relu |v| _mm512_max_ps(_mm512_setzero_ps(), v),
-        gate |g, v| _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>(g, _mm512_setzero_ps()), v)
+        gate |g, v| _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>(g, _mm512_setzero_ps()), v),
+        quad |p| _mm512_broadcast_f32x4(_mm_loadu_ps(p)),
+        turn |v| [_mm512_permute_ps::<0b00_11_10_01>(v), _mm512_permute_ps::<0b01_00_11_10>(v), _mm512_permute_ps::<0b10_01_00_11>(v)],
+        merge |v| _mm512_mask_blend_ps(0xcccc, _mm512_mask_blend_ps(0xaaaa, v[0], v[1]), _mm512_mask_blend_ps(0xaaaa, v[2], v[3]))
     );
 }
 #[cfg(target_arch = "x86_64")]
@@ -385,7 +426,10 @@ mod arm {
         splat vdupq_n_f32, load vld1q_f32, store vst1q_f32, add vaddq_f32, sub vsubq_f32, mul vmulq_f32,
         fma |a, b, c| vfmaq_f32(c, a, b),
         relu |v| vmaxq_f32(v, vdupq_n_f32(0.)),
-        gate |g, v| vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), vcleq_f32(g, vdupq_n_f32(0.))))
+        gate |g, v| vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), vcleq_f32(g, vdupq_n_f32(0.)))),
+        quad |p| vld1q_f32(p),
+        turn |v| [vextq_f32::<1>(v, v), vextq_f32::<2>(v, v), vextq_f32::<3>(v, v)],
+        merge |v| vcopyq_laneq_f32::<3, 3>(vcopyq_laneq_f32::<2, 2>(vcopyq_laneq_f32::<1, 1>(v[0], v[1]), v[2]), v[3])
     );
 }
 #[cfg(target_arch = "aarch64")]

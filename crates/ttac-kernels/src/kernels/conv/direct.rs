@@ -12,7 +12,7 @@
 //! edge. It stays in the second-level cache while every panel of packed weights passes by. Where a pixel sees only itself (1x1 kernels of
 //! stride 1) there is nothing to gather.
 
-use super::gemm::{Finish, Product, Rows, Step};
+use super::gemm::{Finish, Product, Rows, Step, in_quads};
 use super::patches::{Geometry, gather, plane_stride};
 use super::{ConvShape, Epilogue, Input};
 use crate::kernels::recycle::Scratch;
@@ -26,9 +26,11 @@ pub(super) const BLOCK_PIXELS: usize = 168;
 /// Most values of a pixel's patch in a block; longer reductions are cut and accumulated.
 const BLOCK_REDUCTION: usize = 640;
 
-/// Packed weights: panels of some vectors of output channels (the last may have fewer), each `[tap][in][panel width]`, zeros in missing lanes.
+/// Packed weights: panels of some vectors of output channels (the last may have fewer), each `[tap][in][panel width]` (with one vector perhaps in the order of
+/// [`in_quads`]), zeros in missing lanes.
 pub(super) struct Packed {
     values: Scratch,
+    inputs: usize,
     reduction: usize,
     panels: Panels,
 }
@@ -68,6 +70,11 @@ impl Panels {
         (self.outputs - p * self.width - (self.vectors(p) - 1) * self.lanes).min(self.lanes)
     }
 
+    /// Whether the weights of panel `p` are in the order of [`in_quads`].
+    pub(super) fn in_quads(&self, p: usize, inputs: usize) -> bool {
+        self.vectors(p) == 1 && inputs.is_multiple_of(4)
+    }
+
     /// Output channels rounded up to whole vectors.
     pub(super) fn padded(&self) -> usize {
         self.outputs.next_multiple_of(self.lanes)
@@ -83,41 +90,89 @@ struct WeightOrder {
     taps: Vec<Vec<Option<usize>>>,
 }
 
+impl WeightOrder {
+    /// The weights of tap `t` from some input channels (at most [`PACKED_AT_ONCE`]), a row for each, to some output channels; zeros behind.
+    fn rows(
+        &self,
+        weight: &[f32],
+        outputs: Range<usize>,
+        inputs: &Range<usize>,
+        t: usize,
+    ) -> [[f32; MOST_LANES]; PACKED_AT_ONCE] {
+        let mut rows = [[0.; MOST_LANES]; PACKED_AT_ONCE];
+        let mut group = outputs.start / self.group.max(1);
+        let mut start = outputs.start;
+        while start < outputs.end {
+            let end = ((group + 1) * self.group).min(outputs.end);
+            if let Some(tap) = self.taps[group][t] {
+                let base = start % self.group * self.output + inputs.start * self.input + tap;
+                let lanes = start - outputs.start..end - outputs.start;
+                // The shorter distance goes inside, so that a cache line is used up before the next.
+                if self.output < self.input {
+                    for (i, row) in rows.iter_mut().enumerate().take(inputs.len()) {
+                        let values = weight[base + i * self.input..].iter().step_by(self.output);
+                        for (place, value) in row[lanes.clone()].iter_mut().zip(values) {
+                            *place = *value;
+                        }
+                    }
+                } else {
+                    for (o, lane) in lanes.enumerate() {
+                        let values = weight[base + o * self.output..].iter();
+                        let values = values.step_by(self.input.max(1)).take(inputs.len());
+                        for (row, value) in rows.iter_mut().zip(values) {
+                            row[lane] = *value;
+                        }
+                    }
+                }
+            }
+            (start, group) = (end, group + 1);
+        }
+        rows
+    }
+}
+
+/// Input channels that are packed together: a cache line of them.
+const PACKED_AT_ONCE: usize = 16;
+/// Most lanes of a panel.
+const MOST_LANES: usize = 64;
+
 impl Packed {
     fn new(weight: &[f32], [outputs, inputs]: [usize; 2], order: &WeightOrder, isa: Isa) -> Self {
-        /// Input channels that are brought over together: enough for contiguous reads, few enough for the first-level cache.
-        const AT_ONCE: usize = 8;
-        let reduction = order.taps.first().map_or(0, Vec::len) * inputs;
+        let taps = order.taps.first().map_or(0, Vec::len);
+        let reduction = taps * inputs;
         let panels = Panels::new(outputs, isa);
         let mut values = Scratch::new(panels.padded() * reduction);
         let out = Out(values.as_mut_ptr());
-        let parts = inputs.div_ceil(AT_ONCE);
+        let parts = inputs.div_ceil(PACKED_AT_ONCE);
         (0..panels.count() * parts)
             .into_par_iter()
             .for_each(|task| {
                 let (p, part) = (task / parts, task % parts);
                 let first = p * panels.width;
                 let width = panels.vectors(p) * panels.lanes;
-                for lane in 0..width {
-                    // Lanes that do not exist have zeros.
-                    let o = (first + lane < outputs).then_some(first + lane);
-                    let (group, o) = (o.unwrap_or(0) / order.group, o.map(|o| o % order.group));
-                    for i in part * AT_ONCE..((part + 1) * AT_ONCE).min(inputs) {
-                        for (t, tap) in order.taps[group].iter().enumerate() {
-                            let value = o.zip(*tap).map_or(0., |(o, tap)| {
-                                weight[o * order.output + i * order.input + tap]
-                            });
-                            // SAFETY: inside panel `p` and among these input channels, which only this task writes.
-                            unsafe {
-                                *out.at(first * reduction + (t * inputs + i) * width + lane) =
-                                    value;
-                            };
+                let quads = panels.in_quads(p, inputs);
+                let some = part * PACKED_AT_ONCE..((part + 1) * PACKED_AT_ONCE).min(inputs);
+                for t in 0..taps {
+                    let rows = order.rows(weight, first..(first + width).min(outputs), &some, t);
+                    for (i, row) in some.clone().zip(&rows) {
+                        let tap = first * reduction + t * inputs * width;
+                        // SAFETY: inside panel `p` and among these input channels (in whole quads), which only this task writes.
+                        unsafe {
+                            if quads {
+                                for lane in 0..width {
+                                    *out.at(tap + in_quads(i, lane, panels.lanes)) = row[lane];
+                                }
+                            } else {
+                                out.at(tap + i * width)
+                                    .copy_from_nonoverlapping(row.as_ptr(), width);
+                            }
                         }
                     }
                 }
             });
         Self {
             values,
+            inputs,
             reduction,
             panels,
         }
@@ -253,6 +308,7 @@ impl Kernel for Task<'_> {
                     steps: &steps,
                     weights: c.weights.panel(panel, reduced),
                     vectors: panels.vectors(panel),
+                    quads: panels.in_quads(panel, c.weights.inputs),
                     out: c.out.at(channel),
                     out_rows: Rows::At(&offsets),
                     out_vector: S::LANES,

@@ -33,6 +33,8 @@ pub(super) struct Product<'a> {
     pub(super) weights: *const f32,
     /// Vectors in the panel, at most `PANEL`.
     pub(super) vectors: usize,
+    /// Whether the weights are in the order of [`in_quads`]; then the panel is one vector, and every step has a multiple of four channels.
+    pub(super) quads: bool,
     pub(super) out: *mut f32,
     pub(super) out_rows: Rows<'a>,
     /// Floats between the panel's vectors in the output.
@@ -73,6 +75,26 @@ impl Kernel for &Product<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let mut row = 0;
+        if self.quads {
+            macro_rules! quad_tiles {
+                ($($size:literal)*) => { $(
+                    let count = (self.rows - row) / $size;
+                    if count > 0 && $size * 4 <= S::SUMS {
+                        // SAFETY: rows `row .. row + count * size` exist; the rest is the caller's promise.
+                        unsafe {
+                            match self.a_row {
+                                None => S::enter(QuadTiles::<$size, true> { product: self, row, count }),
+                                Some(_) => S::enter(QuadTiles::<$size, false> { product: self, row, count }),
+                            }
+                        };
+                        row += count * $size;
+                    }
+                )* };
+            }
+            quad_tiles!(6 3 2 1);
+            debug_assert_eq!(row, self.rows);
+            return;
+        }
         macro_rules! tiles {
             ($($size:literal [$($vectors:literal)*])*) => { $(
                 let count = (self.rows - row) / $size;
@@ -123,20 +145,10 @@ unsafe fn register_tile<S: Simd, const R: usize, const N: usize, const PLANES: b
     p: &Product,
     row: usize,
 ) {
-    let a_row = match p.a_row {
-        Some(a_row) if !PLANES => a_row,
-        _ => S::LANES,
-    };
+    let a_row = p.a_row::<S, PLANES>();
     // SAFETY: the caller vouches for the pointers in `p` and for rows `row .. row + R`.
     unsafe {
-        if let Rows::At(_) = p.out_rows {
-            // The output is far away: fetch it while the sums are made.
-            for r in 0..R {
-                for n in 0..N {
-                    S::prefetch_write(p.out.add(p.row(row + r) + n * p.out_vector));
-                }
-            }
-        }
+        p.fetch_output::<S, R, N>(row);
         let mut sums = [[S::splat(0.); N]; R];
         let mut weights = p.weights;
         for step in p.steps {
@@ -156,33 +168,175 @@ unsafe fn register_tile<S: Simd, const R: usize, const N: usize, const PLANES: b
                 weights = weights.add(N * S::LANES);
             }
         }
-        if p.plain(S::LANES) {
-            for r in 0..R {
-                for n in 0..N {
-                    S::store(p.out.add(p.row(row + r) + n * p.out_vector), sums[r][n]);
-                }
-            }
-        } else {
-            // Through memory, in a loop that is not unrolled: an unrolled one would not leave the sums in registers above.
-            let mut buffer = [0f32; 24 * 16];
-            for r in 0..R {
-                for n in 0..N {
-                    S::store(buffer.as_mut_ptr().add((r * N + n) * S::LANES), sums[r][n]);
-                }
-            }
-            for r in 0..R {
-                for n in 0..N {
-                    let lanes = if n + 1 == N { p.last_lanes } else { S::LANES };
-                    let at = p.row(row + r) + n * p.out_vector;
-                    let sum = S::load(buffer.as_ptr().add((r * N + n) * S::LANES));
-                    p.store::<S>(sum, at, n, lanes);
-                }
-            }
+        p.store_tile::<S, R, N>(row, sums);
+    }
+}
+
+/// Where the weight from input channel `input` to lane `lane` lies in a panel of one vector, for [`QuadTiles`].
+pub(super) fn in_quads(input: usize, lane: usize, lanes: usize) -> usize {
+    let turn = (4 + lane % 4 - input % 4) % 4;
+    (input - input % 4 + turn) * lanes + lane - lane % 4 + input % 4
+}
+
+/// [`in_quads`] for four input channels whose weights are `LANES` apart.
+///
+/// # Safety
+/// The processor has `S`; `weights` has four vectors.
+#[inline(always)]
+pub(super) unsafe fn to_quads<S: Simd>(weights: [S::V; 4]) -> [S::V; 4] {
+    let [a, b, c, d] = weights;
+    // Lane `4 m + i` of vector `t` is lane `4 m + (i + t) % 4` of channel `i`.
+    // SAFETY: the caller's promise.
+    unsafe {
+        [
+            S::merge(weights),
+            S::merge([
+                S::turn::<1>(a),
+                S::turn::<1>(b),
+                S::turn::<1>(c),
+                S::turn::<1>(d),
+            ]),
+            S::merge([
+                S::turn::<2>(a),
+                S::turn::<2>(b),
+                S::turn::<2>(c),
+                S::turn::<2>(d),
+            ]),
+            S::merge([
+                S::turn::<3>(a),
+                S::turn::<3>(b),
+                S::turn::<3>(c),
+                S::turn::<3>(d),
+            ]),
+        ]
+    }
+}
+
+/// `count` register tiles of `R` rows of one vector, from `row` on.
+///
+/// With one vector of outputs every multiply-add of a usual tile would need a broadcast, and so a load, of its own. Here four channels of a row, repeated over a vector
+/// by one load, meet four vectors of weights, in each of which every four lanes are turned by another number; the four sums are turned back and added at
+/// the end. So 16 output channels are multiplied like 64 with a quarter of the reduction.
+struct QuadTiles<'a, const R: usize, const PLANES: bool> {
+    product: &'a Product<'a>,
+    row: usize,
+    count: usize,
+}
+
+impl<const R: usize, const PLANES: bool> Kernel for QuadTiles<'_, R, PLANES> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        for tile in 0..self.count {
+            // SAFETY: the caller vouches for `count` tiles.
+            unsafe { quad_tile::<S, R, PLANES>(self.product, self.row + tile * R) };
         }
     }
 }
 
+/// See [`QuadTiles`].
+#[inline(always)]
+unsafe fn quad_tile<S: Simd, const R: usize, const PLANES: bool>(p: &Product, row: usize) {
+    let a_row = p.a_row::<S, PLANES>();
+    // SAFETY: the caller vouches for the pointers in `p` and for rows `row .. row + R`.
+    unsafe {
+        p.fetch_output::<S, R, 1>(row);
+        let mut sums = [[S::splat(0.); 4]; R];
+        let mut weights = p.weights;
+        for step in p.steps {
+            let mut a = p.a.add(step.offset + row * a_row);
+            for _ in 0..step.count / 4 {
+                let mut w = [S::splat(0.); 4];
+                for t in 0..4 {
+                    w[t] = S::load(weights.add(t * S::LANES));
+                }
+                for r in 0..R {
+                    let x = S::quad(a.add(r * a_row));
+                    for t in 0..4 {
+                        sums[r][t] = S::fma(x, w[t], sums[r][t]);
+                    }
+                }
+                a = a.add(4);
+                weights = weights.add(4 * S::LANES);
+            }
+        }
+        let mut turned = [[S::splat(0.); 1]; R];
+        for r in 0..R {
+            let [s0, s1, s2, s3] = sums[r];
+            turned[r] = [S::add(
+                S::add(s0, S::turn::<3>(s1)),
+                S::add(S::turn::<2>(s2), S::turn::<1>(s3)),
+            )];
+        }
+        p.store_tile::<S, R, 1>(row, turned);
+    }
+}
+
 impl Product<'_> {
+    /// Floats between rows of `a`.
+    #[inline(always)]
+    fn a_row<S: Simd, const PLANES: bool>(&self) -> usize {
+        match self.a_row {
+            Some(a_row) if !PLANES => a_row,
+            _ => S::LANES,
+        }
+    }
+
+    /// Asks for the output of a tile, if it is far away, while the sums are made.
+    #[inline(always)]
+    unsafe fn fetch_output<S: Simd, const R: usize, const N: usize>(&self, row: usize) {
+        if let Rows::At(_) = self.out_rows {
+            for r in 0..R {
+                for n in 0..N {
+                    // SAFETY: the caller asks for rows that exist.
+                    let at = unsafe { self.row(row + r) };
+                    S::prefetch_write(self.out.wrapping_add(at + n * self.out_vector));
+                }
+            }
+        }
+    }
+
+    /// Finishes and stores the sums of a tile.
+    #[inline(always)]
+    unsafe fn store_tile<S: Simd, const R: usize, const N: usize>(
+        &self,
+        row: usize,
+        sums: [[S::V; N]; R],
+    ) {
+        // SAFETY: the caller vouches for rows `row .. row + R` and the pointers in `self`.
+        unsafe {
+            if self.plain(S::LANES) {
+                for r in 0..R {
+                    for n in 0..N {
+                        let at = self.row(row + r) + n * self.out_vector;
+                        S::store(self.out.add(at), sums[r][n]);
+                    }
+                }
+            } else {
+                // Through memory, in a loop that is not unrolled: an unrolled one would not leave the sums in registers above.
+                let mut buffer = [0f32; 24 * 16];
+                for r in 0..R {
+                    for n in 0..N {
+                        S::store(buffer.as_mut_ptr().add((r * N + n) * S::LANES), sums[r][n]);
+                    }
+                }
+                for r in 0..R {
+                    for n in 0..N {
+                        let lanes = if n + 1 == N {
+                            self.last_lanes
+                        } else {
+                            S::LANES
+                        };
+                        let at = self.row(row + r) + n * self.out_vector;
+                        let sum = S::load(buffer.as_ptr().add((r * N + n) * S::LANES));
+                        self.store::<S>(sum, at, n, lanes);
+                    }
+                }
+            }
+        }
+    }
+
     /// Whether the sums are stored as they are.
     #[inline(always)]
     fn plain(&self, lanes: usize) -> bool {
@@ -258,6 +412,12 @@ impl Kernel for &Outer {
         macro_rules! tiles {
             ($($vectors:literal [$($size:literal)*])*) => { $(
                 while $vectors <= S::PANEL && self.b_planes - plane >= $vectors {
+                    if $vectors == 1 && self.channels == S::LANES {
+                        // SAFETY: the whole plane of `a` and this one of `b` exist; the rest is the caller's promise.
+                        unsafe { square_tile::<S>(self, plane) };
+                        plane += 1;
+                        continue;
+                    }
                     let mut channel = 0;
                     $(while self.channels - channel >= $size {
                         // SAFETY: these channels and planes exist; the rest is the caller's promise.
@@ -269,6 +429,51 @@ impl Kernel for &Outer {
             )* };
         }
         tiles!(4 [4 2 1] 2 [8 4 2 1] 1 [8 4 2 1]);
+    }
+}
+
+/// All channels of `a`'s plane by one vector, held in registers over all rows.
+///
+/// A single vector of `b` would meet one broadcast, and so one load, in every multiply-add. Here four channels of `a`, repeated over a vector, meet `b` with every
+/// four of its lanes turned by 0 to 3: a load for four multiply-adds, and three turns for all. The sums come out mixed,
+/// `sums[q][t][4 m + i] = sum of a[4 q + i] * b[4 m + (i + t) % 4]`, and are put in order at the end.
+#[inline(always)]
+unsafe fn square_tile<S: Simd>(p: &Outer, plane: usize) {
+    // SAFETY: the caller vouches for the pointers in `p`, for `LANES` channels and for `plane`.
+    unsafe {
+        // Quads of channels; a vector has at most four.
+        let mut sums = [[S::splat(0.); 4]; 4];
+        let quads = S::LANES / 4;
+        let mut a = p.a;
+        let mut b = p.b.add(plane * p.b_plane);
+        for _ in 0..p.rows {
+            let v = S::load(b);
+            let turned = [v, S::turn::<1>(v), S::turn::<2>(v), S::turn::<3>(v)];
+            for q in 0..quads {
+                let x = S::quad(a.add(4 * q));
+                for t in 0..4 {
+                    sums[q][t] = S::fma(x, turned[t], sums[q][t]);
+                }
+            }
+            a = a.add(S::LANES);
+            b = b.add(S::LANES);
+        }
+        for q in 0..quads {
+            let [s0, s1, s2, s3] = sums[q];
+            // Turned back, lane `4 m + j` of vector `t` is for channel `(j - t) % 4`.
+            let back = [s0, S::turn::<3>(s1), S::turn::<2>(s2), S::turn::<1>(s3)];
+            for channel in 0..4 {
+                let of = |lane: usize| back[(lane + 4 - channel) % 4];
+                let mut sum = S::merge([of(0), of(1), of(2), of(3)]);
+                let out = p
+                    .out
+                    .add((4 * q + channel) * p.out_stride + plane * S::LANES);
+                if p.accumulate {
+                    sum = S::add(sum, S::load(out));
+                }
+                S::store(out, sum);
+            }
+        }
     }
 }
 

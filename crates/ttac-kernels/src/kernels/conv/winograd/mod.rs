@@ -410,6 +410,7 @@ unsafe fn multiply<S: Simd>(
         steps,
         weights: c.weights.panel(position, panel),
         vectors: panels.vectors(panel),
+        quads: panels.in_quads(panel, c.images.channels),
         out: block
             .m
             .at(position * block.outputs.position() + first_plane * block.outputs.block()),

@@ -4,12 +4,13 @@ use super::positions;
 use super::transform::kernel_transform;
 use crate::kernels::Out;
 use crate::kernels::conv::direct::Panels;
+use crate::kernels::conv::gemm::to_quads;
 use crate::kernels::recycle::Scratch;
 use crate::kernels::simd::{Isa, Kernel, Simd};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Transformed weights, `[position][panel][in][panel width]`.
+/// Transformed weights, `[position][panel][in][panel width]`, a panel of one vector perhaps in quads.
 pub(super) struct Weights {
     values: Scratch,
     inputs: usize,
@@ -48,6 +49,7 @@ impl Weights {
                     flip,
                     out: out.at(panel * panels.width * inputs + vector % per_panel * panels.lanes),
                     row: panels.vectors(panel) * panels.lanes,
+                    quads: panels.in_quads(panel, inputs),
                     position: inputs * panels.padded(),
                 });
             });
@@ -75,6 +77,8 @@ struct TransformKernels<'a, F, const A: usize> {
     out: *mut f32,
     /// Floats from one input channel to the next.
     row: usize,
+    /// Whether the weights are to be brought into quads.
+    quads: bool,
     /// Floats from one position to the next.
     position: usize,
 }
@@ -85,7 +89,7 @@ impl<F: Fn(usize, usize) -> Option<usize>, const A: usize> Kernel for TransformK
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let mut taps = [[0f32; 16]; 9];
-        for i in self.inputs {
+        for i in self.inputs.clone() {
             for lane in 0..S::LANES {
                 if let Some(at) = (self.at)(lane, i) {
                     let kernel = &self.weight[at..at + 9];
@@ -113,6 +117,24 @@ impl<F: Fn(usize, usize) -> Option<usize>, const A: usize> Kernel for TransformK
                     let row = kernel_transform::<S, A>(half[a]);
                     for b in 0..A {
                         S::store(out.add((a * A + b) * self.position), row[b]);
+                    }
+                }
+            }
+        }
+        if self.quads {
+            for i in self.inputs.step_by(4) {
+                for position in 0..positions(A) {
+                    // SAFETY: the four vectors of these input channels, which were written above.
+                    unsafe {
+                        let at = self.out.add(position * self.position + i * self.row);
+                        let mut weights = [S::splat(0.); 4];
+                        for c in 0..4 {
+                            weights[c] = S::load(at.add(c * self.row));
+                        }
+                        let weights = to_quads::<S>(weights);
+                        for c in 0..4 {
+                            S::store(at.add(c * self.row), weights[c]);
+                        }
                     }
                 }
             }
