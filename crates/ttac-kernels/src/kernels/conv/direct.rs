@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Most output pixels in a block: a multiple of every instruction set's tile.
-pub(super) const BLOCK_PIXELS: usize = 168;
+const BLOCK_PIXELS: usize = 168;
 /// Most values of a pixel's patch in a block; longer reductions are cut and accumulated.
 const BLOCK_REDUCTION: usize = 640;
 
@@ -110,17 +110,29 @@ impl WeightOrder {
                 // The shorter distance goes inside, so that a cache line is used up before the next.
                 if self.output < self.input {
                     for (i, row) in rows.iter_mut().enumerate().take(inputs.len()) {
-                        let values = weight[base + i * self.input..].iter().step_by(self.output);
-                        for (place, value) in row[lanes.clone()].iter_mut().zip(values) {
-                            *place = *value;
+                        let values = &weight[base + i * self.input..];
+                        let row = &mut row[lanes.clone()];
+                        if self.output == 1 {
+                            row.copy_from_slice(&values[..row.len()]);
+                        } else {
+                            for (o, place) in row.iter_mut().enumerate() {
+                                *place = values[o * self.output];
+                            }
                         }
                     }
                 } else {
                     for (o, lane) in lanes.enumerate() {
-                        let values = weight[base + o * self.output..].iter();
-                        let values = values.step_by(self.input.max(1)).take(inputs.len());
-                        for (row, value) in rows.iter_mut().zip(values) {
-                            row[lane] = *value;
+                        let values = &weight[base + o * self.output..];
+                        if let (1, Some(line)) = (self.input, values.first_chunk()) {
+                            // In one go; what is more than the inputs is not looked at.
+                            let line: &[f32; PACKED_AT_ONCE] = line;
+                            for i in 0..PACKED_AT_ONCE {
+                                rows[i][lane] = line[i];
+                            }
+                        } else {
+                            for (i, row) in rows.iter_mut().enumerate().take(inputs.len()) {
+                                row[lane] = values[i * self.input];
+                            }
                         }
                     }
                 }

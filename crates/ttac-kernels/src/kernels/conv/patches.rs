@@ -270,21 +270,51 @@ unsafe fn copy_normalised<S: Simd>(
     out: *mut f32,
     stride: usize,
 ) {
-    let read = source.as_ptr().wrapping_add(run.from);
-    for pixel in 0..run.pixels {
-        let (read, out) = (
-            read.wrapping_add(pixel * run.advance),
-            out.wrapping_add(pixel * S::LANES),
-        );
-        for plane in 0..run.planes {
-            let at = plane * S::LANES;
-            // SAFETY: the values exist, and so do their channels.
-            unsafe {
-                let x = S::load_partial(read.add(at), run.values - at);
-                let norm = norm.vectors::<S>(run.first + at);
-                let [y] = norm.apply([x]);
-                S::store(out.add(plane * stride), y);
-            };
+    let mut plane = 0;
+    // SAFETY: these planes are the run's; the rest is the caller's promise.
+    unsafe {
+        while (plane + 4) * S::LANES <= run.values && plane + 4 <= run.planes {
+            copy_planes::<S, 4>(run, source, norm, plane, out, stride);
+            plane += 4;
+        }
+        while plane < run.planes {
+            copy_planes::<S, 1>(run, source, norm, plane, out, stride);
+            plane += 1;
+        }
+    }
+}
+
+/// `N` planes of a run from `plane` on, normalised; what the channels need stays in registers.
+///
+/// # Safety
+/// As [`copy_normalised`]; more planes than one are whole.
+#[inline(always)]
+unsafe fn copy_planes<S: Simd, const N: usize>(
+    run: &Run,
+    source: &[f32],
+    norm: Normalise,
+    plane: usize,
+    out: *mut f32,
+    stride: usize,
+) {
+    let at = plane * S::LANES;
+    let read = source.as_ptr().wrapping_add(run.from + at);
+    let out = out.wrapping_add(plane * stride);
+    // SAFETY: the values exist, and so do their channels.
+    unsafe {
+        let mut norms = [norm.vectors::<S>(run.first + at); N];
+        for n in 1..N {
+            norms[n] = norm.vectors::<S>(run.first + at + n * S::LANES);
+        }
+        for pixel in 0..run.pixels {
+            let read = read.add(pixel * run.advance);
+            let out = out.add(pixel * S::LANES);
+            for n in 0..N {
+                let lanes = run.values - at - n * S::LANES;
+                let x = S::load_partial(read.add(n * S::LANES), lanes);
+                let [y] = norms[n].apply([x]);
+                S::store(out.add(n * stride), y);
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 //! The reduction runs over the pixels. It is cut into chunks, each with its own sum, and the sums are added in the chunks' order. The values
 //! of a patch are cut into groups, so that a task's sums stay in the second-level cache. Both cuts depend on the shape alone.
 
-use super::direct::BLOCK_PIXELS;
 use super::gemm::Outer;
 use super::patches::{Geometry, gather, plane_stride};
 use super::{ConvShape, Input};
@@ -13,6 +12,8 @@ use crate::kernels::{Out, filled};
 use rayon::prelude::*;
 use std::ops::Range;
 
+/// Pixels of a block: a plane of patches and four of gradients stay in the first-level cache.
+const BLOCK_PIXELS: usize = 96;
 /// A task has at most this many vectors of output gradients, so that a block of them stays in the second-level cache.
 const TASK_OUTPUTS: usize = 32;
 /// A task's sums hold at most about this many floats (256 KiB).
