@@ -163,6 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_twice_as_large_is_better_than_none_and_a_close_one_better_than_that() {
+        let len = 64 * SMALLEST + 54_321; // lengths nobody else asks for
+        let addresses = [len + len / 4, 2 * len, len + len / 16].map(|capacity| {
+            let buffer = Vec::with_capacity(capacity);
+            let address = Vec::as_ptr(&buffer);
+            give(buffer);
+            address
+        });
+        // All are held, so that none is freed and its address given out again.
+        let taken = [0; 4].map(|_| take(len));
+        let found = taken.each_ref().map(Vec::as_ptr);
+        assert_eq!(found[..3], [addresses[2], addresses[0], addresses[1]]);
+        assert!(!addresses.contains(&found[3]));
+    }
+
+    #[test]
     fn small_buffers_are_left_to_the_allocator() {
         let buffer = Vec::with_capacity(SMALLEST / 2);
         give(buffer);

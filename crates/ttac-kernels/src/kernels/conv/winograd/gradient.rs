@@ -4,7 +4,7 @@
 
 use super::transform::{gradient_sum_transform, gradient_transform};
 use super::{
-    Block, CACHED, Images, Layout, MOST_TILES, TRANSFORMED_AT_ONCE, Tiles, positions,
+    Block, CACHED, Images, Layout, MOST_TILES, TRANSFORMED_AT_ONCE, Tiles, Windows, positions,
     tiles_per_task, transform_inputs,
 };
 use crate::kernels::conv::gemm::Outer;
@@ -179,15 +179,15 @@ impl<const A: usize> Kernel for GradientTask<'_, A> {
         unsafe {
             match self.stage {
                 GradientStage::Transform(slots) => {
-                    transform_inputs::<S, A>(
-                        &g.x,
-                        &g.tiles,
-                        block.first,
-                        slots.clone(),
-                        g.padding,
-                        block.v.0,
-                        inputs,
-                    );
+                    transform_inputs::<S, A>(Windows {
+                        images: &g.x,
+                        tiles: &g.tiles,
+                        first: block.first,
+                        slots: slots.clone(),
+                        padding: g.padding,
+                        out: block.v.0,
+                        layout: inputs,
+                    });
                     transform_gradients::<S, A>(
                         &g.dy,
                         &g.tiles,

@@ -175,40 +175,7 @@ impl Layout {
     }
 }
 
-/// Transforms windows of `A x A` input pixels, one per tile, each `padding` above and left of its tile. Slot `s` is for tile `first + s`.
-///
-/// # Safety
-/// The processor has `S`; `out` has room for `layout`, which has room for the tiles.
-#[inline(always)]
-unsafe fn transform_inputs<S: Simd, const A: usize>(
-    images: &Images,
-    tiles: &Tiles,
-    first: usize,
-    slots: Range<usize>,
-    padding: isize,
-    out: *mut f32,
-    layout: Layout,
-) {
-    let windows = Windows {
-        images,
-        tiles,
-        first,
-        slots,
-        padding,
-        out,
-        layout,
-    };
-    // Two programs: the one without a norm should not pay for it.
-    // SAFETY: the caller's promise, passed on.
-    unsafe {
-        match images.norm {
-            None => S::enter(TransformInputs::<A, false>(windows)),
-            Some(_) => S::enter(TransformInputs::<A, true>(windows)),
-        }
-    }
-}
-
-/// What [`transform_inputs`] is given.
+/// Windows of `A x A` input pixels, one per tile, each `padding` above and left of its tile. Slot `s` is for tile `first + s`.
 struct Windows<'a> {
     images: &'a Images<'a>,
     tiles: &'a Tiles,
@@ -217,6 +184,22 @@ struct Windows<'a> {
     padding: isize,
     out: *mut f32,
     layout: Layout,
+}
+
+/// Transforms windows.
+///
+/// # Safety
+/// The processor has `S`; `out` has room for the layout, which has room for the tiles.
+#[inline(always)]
+unsafe fn transform_inputs<S: Simd, const A: usize>(windows: Windows) {
+    // Two programs: the one without a norm should not pay for it.
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        match windows.images.norm {
+            None => S::enter(TransformInputs::<A, false>(windows)),
+            Some(_) => S::enter(TransformInputs::<A, true>(windows)),
+        }
+    }
 }
 
 struct TransformInputs<'a, const A: usize, const NORM: bool>(Windows<'a>);
@@ -379,15 +362,15 @@ unsafe fn transform_block<S: Simd, const A: usize>(
 ) {
     // SAFETY: the caller's promise, passed on.
     unsafe {
-        transform_inputs::<S, A>(
-            &c.images,
-            &c.tiles,
-            block.first,
-            tiles,
-            c.padding,
-            block.v.0,
-            block.inputs,
-        );
+        transform_inputs::<S, A>(Windows {
+            images: &c.images,
+            tiles: &c.tiles,
+            first: block.first,
+            slots: tiles,
+            padding: c.padding,
+            out: block.v.0,
+            layout: block.inputs,
+        });
     };
 }
 
