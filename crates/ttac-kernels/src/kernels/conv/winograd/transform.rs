@@ -60,13 +60,15 @@ pub(super) unsafe fn output_transform<S: Simd, const A: usize>(m: [S::V; A]) -> 
             [S::add(m[0], p), S::add(q, m[3]), p, q]
         } else {
             let (r, s) = (S::add(m[3], m[4]), S::sub(m[3], m[4]));
-            let power = |x: f32, n: i32| S::splat(x.powi(n));
+            // Products, all exact; how `powi` rounds is left open.
+            let (square_a, square_b) = (POINT_A * POINT_A, POINT_B * POINT_B);
+            let (cube_a, cube_b) = (square_a * POINT_A, square_b * POINT_B);
             [
                 S::add(m[0], S::add(p, r)),
                 S::fma(S::splat(POINT_A), q, S::mul(S::splat(POINT_B), s)),
-                S::fma(power(POINT_A, 2), p, S::mul(power(POINT_B, 2), r)),
+                S::fma(S::splat(square_a), p, S::mul(S::splat(square_b), r)),
                 S::add(
-                    S::fma(power(POINT_A, 3), q, S::mul(power(POINT_B, 3), s)),
+                    S::fma(S::splat(cube_a), q, S::mul(S::splat(cube_b), s)),
                     m[5],
                 ),
             ]
