@@ -178,10 +178,10 @@ pub(super) fn in_quads(input: usize, lane: usize, lanes: usize) -> usize {
     (input - input % 4 + turn) * lanes + lane - lane % 4 + input % 4
 }
 
-/// [`in_quads`] for four input channels whose weights are `LANES` apart.
+/// The weights of four input channels, a vector each, in the order of [`in_quads`].
 ///
 /// # Safety
-/// The processor has `S`; `weights` has four vectors.
+/// The processor has `S`.
 #[inline(always)]
 pub(super) unsafe fn to_quads<S: Simd>(weights: [S::V; 4]) -> [S::V; 4] {
     let [a, b, c, d] = weights;
