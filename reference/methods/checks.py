@@ -1,4 +1,4 @@
-"""Identities that the parts of `methods.py` must satisfy, most of them from METHODS 16.3."""
+"""Identities that the parts of `methods.py` must satisfy, most of them listed in docs/methods.md."""
 
 import math
 from types import SimpleNamespace
@@ -43,7 +43,7 @@ def running_moments():
 
 
 def divergences():
-    """Against PyTorch's own KL, and the closed form of the gradient in METHODS 7.5."""
+    """Against PyTorch's own KL, and the closed form of the gradient (docs/methods.md, Divergence and its gradient)."""
     source, start, rows = gaussian("source", 5), gaussian("target", 5), draw("rows", 6, 5).requires_grad_()
     p, q = MultivariateNormal(*source), MultivariateNormal(*start)
     both = kl_divergence(p, q) + kl_divergence(q, p)

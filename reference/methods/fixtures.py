@@ -29,6 +29,7 @@ NUDGE, TRIALS = 1e-6, 10
 
 SGD = {"learning_rate": 0.01, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-3, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8}
+ETA = ADAM | {"entropy_margin": 0.4, "similarity_threshold": 0.4, "average_share": 0.1}
 SHOT = {"learning_rate": 1e-3, "momentum": 0.9, "confidence_threshold": 0.9, "pseudo_label_weight": 0.1}
 TFA = SGD | {"ring_length": 32, "feature_sigma": 0.05, "alignment_anchor_batch": 32}
 NT_XENT = {"temperature": 0.5, "base_temperature": 0.07}
@@ -71,6 +72,7 @@ CASES = {
     "bn-batch": (methods.bn_batch, PLAIN, {}, {}),
     "bn-queue": (methods.bn_queue, PLAIN, ORDERS, {}),
     "tent": (methods.tent, PLAIN, ADAM, {}),
+    "eta": (methods.eta, PLAIN, ETA, {"stream": "stream.11"}),
     "t3a": (methods.t3a, PLAIN, {"supports_per_class": 20}, {}),
     "shot": (methods.shot, PLAIN, SHOT, {}),
     "tfa": (methods.tfa, PLAIN, TFA, {}),
@@ -226,6 +228,13 @@ def exercised(name, method, case, constants, tensors, flags):
         by_class = torch.bincount(tensors["pseudo_label"][accepted], minlength=case.classes)
         seen["accepted_by_class"] = by_class.tolist()
         assert (by_class > 0).sum() >= 4, name
+    if method is methods.eta:
+        certain, steps = tensors["certain"], accepted.any(1)
+        seen["certain_share"] = share(certain)
+        seen["redundant"] = int((certain & ~accepted).sum())
+        seen["batches_without_a_step"] = int((~steps).sum())
+        assert seen["certain_share"] < 0.9 and seen["redundant"] > 0, name
+        assert not steps.all() and steps[-1], f"{name}: a batch must have no step, and a later one must have one"
     if "class_divergence" in tensors:
         active = tensors["class_divergence"] > 0
         seen["steps_with_class_loss"] = int(active.any(1).sum())

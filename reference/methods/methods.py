@@ -1,4 +1,4 @@
-"""The test-time methods, one function each, written from METHODS.md (sections in the docstrings).
+"""The test-time methods, one function each, written from docs/methods.md (its sections are named in the docstrings).
 
 A method gets a case: the network, the batches, the constants `c` by name, the source's anchors. It writes what
 happens into the case's record: the logits that count as the prediction, the loss terms before each step, the
@@ -88,7 +88,7 @@ def entropy(logits):
 
 
 def information_maximisation(logits):
-    """METHODS 7.6: certain on each sample, diverse on average."""
+    """Information maximisation: certain on each sample, diverse on average."""
     average = F.softmax(logits, 1).mean(0)
     return entropy(logits).mean() + (average * (average + 1e-5).log()).sum()
 
@@ -105,7 +105,7 @@ def confident(logits, threshold, record):
 
 
 class RunningGaussian:
-    """METHODS 7.3: step size 1/n, from `clip` samples on 1/clip; never more than 1/b (the guard)."""
+    """Running Gaussians: step size 1/n, from `clip` samples on 1/clip; never more than 1/b (the guard)."""
 
     def __init__(self, mean, covariance, clip):
         self.mean, self.covariance, self.clip, self.count = mean, covariance, clip, 0.0
@@ -190,7 +190,7 @@ class Clusters:
         return torch.stack(found)
 
     def responsibilities(self, features):
-        """METHODS 8.7: posterior of each class's running Gaussian, equal priors; [classes, batch]."""
+        """Soft assignment: posterior of each class's running Gaussian, equal priors; [classes, batch]."""
         with torch.no_grad():
             rows = []
             for running in self.classes:
@@ -219,20 +219,20 @@ def one_row_per_class(accepted, label, classes, dtype):
 
 
 def test(case):
-    """METHODS 9.1: the source network as it is."""
+    """TEST: the source network as it is."""
     for images in case.batches:
         case.record.add(logits=predict(case.net, images))
 
 
 def bn_batch(case):
-    """METHODS 9.2, "norm": each batch is normalised by its own statistics; the running ones move, unused."""
+    """BN, batch: each batch is normalised by its own statistics; the running ones move, unused."""
     for images in case.batches:
         with torch.no_grad():
             case.record.add(logits=classify(case.net.train(), images))
 
 
 def bn_queue(case):
-    """METHODS 9.2, as in the TTAC paper: train-mode forwards over the queue, then running statistics."""
+    """BN, running, as in the TTAC paper: train-mode forwards over the queue, then running statistics."""
     for arriving, images in enumerate(case.batches):
         for order in case.orders[arriving]:
             for chosen in minibatches(order, case.c):
@@ -242,7 +242,7 @@ def bn_queue(case):
 
 
 def t3a(case):
-    """METHODS 9.4: no gradient; per class the supports of lowest entropy, seeded by the classifier's rows."""
+    """T3A: no gradient; per class the supports of lowest entropy, seeded by the classifier's rows."""
     layer, keep, record = classifier(case.net), case.c.supports_per_class, case.record
 
     def judged(features):
@@ -274,14 +274,19 @@ def t3a(case):
 # ---- Entropy ---------------------------------------------------------------------------------------
 
 
-def tent(case):
-    """METHODS 9.3: entropy, norm weights and biases, batch statistics always; running ones do not move."""
+def affine_adam(case):
+    """Adam over the norms' weights and biases. Norms use batch statistics always; running ones do not move."""
     for norm in norms(case.net):
         norm.momentum = 0.0
     affine = [p for norm in norms(case.net) for p in (norm.weight, norm.bias)]
     c = case.c
-    optimiser = torch.optim.Adam(affine, lr=c.learning_rate, betas=(c.beta_1, c.beta_2), eps=c.epsilon)
     case.net.train()
+    return torch.optim.Adam(affine, lr=c.learning_rate, betas=(c.beta_1, c.beta_2), eps=c.epsilon)
+
+
+def tent(case):
+    """TENT: entropy, norm weights and biases, batch statistics always; running ones do not move."""
+    optimiser = affine_adam(case)
     for images in case.batches:
         logits = classify(case.net, images)
         step(optimiser, case.record.loss(entropy=entropy(logits).mean()))
@@ -289,8 +294,35 @@ def tent(case):
             case.record.add(logits=logits, logits_after=classify(case.net, images))
 
 
+def eta(case):
+    """ETA: TENT on samples that are certain and unlike the average prediction, the surer the heavier."""
+    c, record, optimiser, average = case.c, case.record, affine_adam(case), None
+    bound = c.entropy_margin * math.log(case.classes)
+    for images in case.batches:
+        logits = classify(case.net, images)
+        uncertainty, posterior = entropy(logits), F.softmax(logits.detach(), 1)
+        certain = uncertainty.detach() < bound
+        record.margin("entropy", uncertainty.detach() - bound)
+        accepted = certain
+        if average is not None:
+            similarity = F.cosine_similarity(average[None], posterior).abs()
+            record.margin("similarity", (similarity - c.similarity_threshold)[certain])
+            accepted = certain & (similarity < c.similarity_threshold)
+        record.add(certain=certain, accepted=accepted, pseudo_label=posterior.argmax(1))
+        if accepted.any():
+            weight = (bound - uncertainty.detach()).exp()
+            step(optimiser, record.loss(entropy=(weight * uncertainty)[accepted].mean()))
+            mean = posterior[accepted].mean(0)
+            average = mean if average is None else (1 - c.average_share) * average + c.average_share * mean
+        else:
+            record.loss(entropy=logits.new_zeros(()))
+        with torch.no_grad():
+            record.add(logits=logits, logits_after=classify(case.net, images))
+    record.state["average"] = average
+
+
 def shot(case):
-    """METHODS 9.5, queue-free: information maximisation plus cross-entropy on confident samples."""
+    """SHOT, without a queue: information maximisation plus cross-entropy on confident samples."""
     c, record = case.c, case.record
     optimiser = sgd(feature_parameters(case.net), c)
     for images in case.batches:
@@ -327,7 +359,7 @@ class Ring:
 
 
 def alignment(outputs, ring, anchors, sigma):
-    """METHODS 9.7: squared distances of mean and covariance, each in its natural scale. The ring moves after."""
+    """TFA and TTT++: squared distances of mean and covariance, each in its natural scale. The ring moves after."""
     joined = ring.joined(outputs)
     ring.push(outputs)
     size = outputs.shape[1]
@@ -340,7 +372,7 @@ def alignment(outputs, ring, anchors, sigma):
 
 
 def tfa(case):
-    """METHODS 9.7 without self-supervision, one step per arriving batch."""
+    """TFA, one step per arriving batch."""
     c = case.c
     optimiser, ring = sgd(feature_parameters(case.net), c), Ring(c.ring_length)
     for images in case.batches:
@@ -350,7 +382,7 @@ def tfa(case):
 
 
 def ttt_plus_plus(case):
-    """METHODS 9.7 with self-supervision, one step per arriving batch; the head is frozen.
+    """TTT++, one step per arriving batch; the head is frozen.
 
     Order of the train-mode forwards, each of which moves the running statistics: views, images for the features,
     images once more for the projections.
@@ -379,7 +411,7 @@ def ttt_plus_plus(case):
 
 
 def ttac(case):
-    """METHODS 8.6, one step per arriving batch; with switches for 8.7 and 8.8."""
+    """TTAC without a queue, one step per arriving batch; with switches for the ablations and TTAC+SHOT."""
     c, net, record = case.c, case.net, case.record
     optimiser, clusters = sgd(feature_parameters(net), c), Clusters(case, template_on_first_covariance=False)
 
@@ -410,7 +442,7 @@ def ttac(case):
 
 
 def ttac_source_free(case):
-    """METHODS 8.9, first reading: prototypes from the classifier, covariances tau*I, class loss only."""
+    """Source-free TTAC: prototypes from the classifier, covariances tau*I, class loss only."""
     c, net, record = case.c, case.net, case.record
     optimiser = sgd(feature_parameters(net), c)
     rows = classifier(net).weight.detach()
@@ -442,7 +474,7 @@ def ttac_source_free(case):
 
 
 def self_training(case):
-    """METHODS 8.7 with both parts off, without a queue: cross-entropy on confident samples."""
+    """Ablation switches, both parts off, without a queue: cross-entropy on confident samples."""
     c, net, record = case.c, case.net, case.record
     optimiser = sgd(feature_parameters(net), c)
     for images in case.batches:
@@ -470,7 +502,7 @@ def minibatches(order, c):
 
 
 class Filter:
-    """METHODS 7.2: posteriors averaged per sample, and a trust that falls to 0 when the confidence drops.
+    """Pseudo-label filter: posteriors averaged per sample, and a trust that falls to 0 when the confidence drops.
 
     Trust counts from 0 to 5; only 5 is usable.
     """
@@ -508,7 +540,7 @@ class Filter:
 
 
 def ttac_queue(case):
-    """METHODS 8.1; with views 8.2 (features aligned, head trained); with both parts off 8.7's self-training."""
+    """TTAC with a queue; with views the contrastive loss too (head trained); with both parts off self-training."""
     c, net, record = case.c, case.net, case.record
     parameters = feature_parameters(net) + (list(net.head.parameters()) if case.views else [])
     optimiser, clusters = sgd(parameters, c), Clusters(case, template_on_first_covariance=True)
@@ -556,7 +588,7 @@ def ttac_queue(case):
 
 
 def ttt_r(case):
-    """METHODS 9.6, online: one step on turned copies of each image, then the image itself."""
+    """TTT-R, online: one step on turned copies of each image, then the image itself."""
     c, net = case.c, case.net
     branch = [p for key, p in net.named_parameters() if not key.startswith(("layer3.", "bn.", "fc."))]
     optimiser = sgd(branch, c)

@@ -99,7 +99,7 @@ def moments(features):
 
 @torch.no_grad()
 def anchors(net, classify, size):
-    """Source statistics of METHODS 6.1: eval mode, classes by prediction, biased covariances."""
+    """Source statistics (docs/methods.md): eval mode, classes by prediction, biased covariances."""
     features = net.eval().features(pictures("source", "source", SOURCE_COUNT, size).double())
     labels = classify(features).argmax(1)
     classes = [moments(features[labels == k]) for k in range(CLASSES)]
@@ -116,7 +116,7 @@ def anchors(net, classify, size):
 
 @torch.no_grad()
 def alignment_anchors(outputs, batch):
-    """METHODS 6.3: the first batch is the reference of the natural scales, the rest gives the moments."""
+    """Alignment moments: the first batch is the reference of the natural scales, the rest gives the moments."""
     first, *later = outputs.split(batch)
 
     def unbiased(x):

@@ -47,7 +47,7 @@ def nt_xent(f):
         x = f.draw(f"{case}.x", (2 * pairs, 16), 3.0)
         y = objectives.contrastive(x, temperature)
         f.put_backward(case, y, {"dx": x})
-    # Identical views of orthogonal embeddings have a closed form (METHODS 16.3).
+    # Identical views of orthogonal embeddings have a closed form (docs/methods.md, Identities that the tests check).
     same = torch.eye(6, 16, dtype=f.dtype).repeat(2, 1)
     torch.testing.assert_close(objectives.contrastive(same).item(), 0.5 / 0.07 * math.log(1 + 10 * math.exp(-2)))
 

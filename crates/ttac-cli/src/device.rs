@@ -5,7 +5,7 @@ use ttac::burn::tensor::Device;
 #[cfg(any(feature = "metal", feature = "wgpu"))]
 use ttac::burn::tensor::DeviceKind;
 
-/// The device a name stands for, in this build.
+/// Finds the device that a name stands for, in this build.
 pub fn parse(name: &str) -> anyhow::Result<Device> {
     let (kind, index) = match name.split_once(':') {
         Some((kind, index)) => (kind, Some(index)),

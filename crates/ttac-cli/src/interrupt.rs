@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// From now on the first Ctrl-C (or SIGTERM) is noted; the second one kills.
+/// Listens for Ctrl-C and SIGTERM: the first is noted, the second kills.
 pub fn listen() {
     static LISTENING: OnceLock<()> = OnceLock::new();
     LISTENING.get_or_init(|| {

@@ -8,6 +8,8 @@
 mod args;
 mod command;
 mod device;
+mod follow;
+mod hints;
 mod interrupt;
 mod progress;
 mod sheet;
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
-            ExitCode::from(2)
+            ExitCode::from(if is_missed_bound(&error) { 1 } else { 2 })
         }
     }
 }
@@ -61,16 +63,20 @@ fn run(args: Args) -> anyhow::Result<()> {
 fn report(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
     let hint = error.chain().find_map(|cause| {
-        let ours = cause.downcast_ref::<ttac::Error>().map(ttac::Error::hint);
-        let corrupt = || {
-            let error = cause.downcast_ref::<ttac_corrupt::Error>()?;
-            Some(error.hint())
-        };
-        ours.or_else(corrupt).flatten()
+        if let Some(error) = cause.downcast_ref::<ttac::Error>() {
+            return hints::hint(error).or_else(|| error.hint());
+        }
+        cause.downcast_ref::<ttac_corrupt::Error>()?.hint()
     });
     if let Some(hint) = hint {
         eprintln!("\nhint: {hint}");
     }
+}
+
+/// Whether the run did what it was asked to, and stopped at a bound that was stated.
+fn is_missed_bound(error: &anyhow::Error) -> bool {
+    let ours = error.downcast_ref::<ttac::Error>();
+    matches!(ours, Some(ttac::Error::Stopped { .. }))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

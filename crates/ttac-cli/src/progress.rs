@@ -54,12 +54,12 @@ impl Progress {
         self
     }
 
-    /// A word on what is happening, before the bar.
+    /// Shows what is happening, before the bar.
     pub fn note(&self, text: String) {
         self.bar.set_message(text);
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn line(&self, text: &str) {
         if self.plain.is_some() {
             say(text);
@@ -90,7 +90,7 @@ impl Drop for Progress {
     }
 }
 
-/// A line for people.
+/// Prints a line for people.
 #[expect(clippy::print_stderr, reason = "the one place for messages to people")]
 pub fn say(line: &str) {
     eprintln!("{line}");

@@ -21,7 +21,7 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// A sheet whose rows have this many pictures.
+    /// Starts a sheet whose rows have this many pictures.
     pub fn new(columns: usize) -> Self {
         Self {
             columns,

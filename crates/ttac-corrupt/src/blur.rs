@@ -147,7 +147,7 @@ impl Kernel for Zoom {
 mod tests {
     use super::*;
     use crate::parameters::ZOOM_BLUR;
-    use crate::replay::Replay;
+    use crate::replay::{applied, picture};
 
     #[test]
     fn zoom_counts_follow_the_floating_point_ranges() {
@@ -161,20 +161,18 @@ mod tests {
 
     #[test]
     fn zooming_by_one_alone_is_the_identity() {
-        let before: Vec<u8> = (0..8 * 8 * 3).map(|index| (index % 251) as u8).collect();
-        let mut image = before.clone();
-        Zoom::new((1.005, 0.01), Size::new(8, 8).unwrap()).apply(&mut image, &mut Replay::new(0));
+        let size = Size::new(8, 8).unwrap();
+        let before = picture(size, 1, 251);
+        let image = applied(Zoom::new((1.005, 0.01), size), &before, 0);
         let once = |byte: &u8| ((f32::from(*byte) / 255.0) * 255.0) as u8;
         assert_eq!(image, before.iter().map(once).collect::<Vec<_>>());
     }
 
     #[test]
     fn glass_without_shifts_and_with_a_tiny_sigma_is_the_identity() {
-        let before: Vec<u8> = (0..16 * 16 * 3)
-            .map(|index| (index * 7 % 256) as u8)
-            .collect();
-        let mut image = before.clone();
-        Glass::new((0.05, 1, 0), Size::new(16, 16).unwrap()).apply(&mut image, &mut Replay::new(0));
+        let size = Size::new(16, 16).unwrap();
+        let before = picture(size, 7, 256);
+        let image = applied(Glass::new((0.05, 1, 0), size), &before, 0);
         let twice = |byte: &u8| to_byte(f64::from(to_byte(f64::from(*byte) / 255.0)) / 255.0);
         assert_eq!(image, before.iter().map(twice).collect::<Vec<_>>());
     }

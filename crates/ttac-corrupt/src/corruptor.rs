@@ -25,7 +25,7 @@ pub(crate) trait Kernel: Clone + Send + Sync {
     fn apply(&mut self, image: &mut [u8], random: &mut impl Random);
 }
 
-/// What is done with a prepared kernel.
+/// Takes a prepared kernel.
 pub(crate) trait Visitor {
     fn visit(self, kernel: impl Kernel);
 }
@@ -58,7 +58,7 @@ pub struct Corruptor {
 }
 
 impl Corruptor {
-    /// A corruptor with a seed and, for frost, the procedural texture.
+    /// Makes a corruptor with a seed. Frost uses the procedural texture until [photographs](Self::with_frost) are given.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -67,7 +67,7 @@ impl Corruptor {
         }
     }
 
-    /// The same with other frost textures.
+    /// Uses other frost textures.
     ///
     /// ```no_run
     /// use ttac_corrupt::{Corruptor, FrostTextures};
@@ -81,13 +81,13 @@ impl Corruptor {
         self
     }
 
-    /// The seed of all streams.
+    /// Returns the seed of all streams.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What the results of this corruptor are to be called: the corruption's name, except that frost without its
-    /// photographs is `frost-like`.
+    /// Returns what the results of this corruptor are to be called: the corruption's name, except that frost without
+    /// its photographs is `frost-like`.
     pub fn name_of(&self, corruption: Corruption) -> &'static str {
         let photographs = self
             .frost
@@ -119,7 +119,7 @@ impl Corruptor {
         Ok(out)
     }
 
-    /// As [`apply`](Self::apply), over the images themselves.
+    /// Does what [`apply`](Self::apply) does, in the images themselves.
     pub fn apply_in_place(
         &self,
         corruption: Corruption,
@@ -133,8 +133,8 @@ impl Corruptor {
         self.apply_by(corruption, severity, images, height, width, index)
     }
 
-    /// As [`apply_in_place`](Self::apply_in_place), for images from anywhere in their set: `indices` has the position
-    /// of each.
+    /// Does what [`apply_in_place`](Self::apply_in_place) does for images from anywhere in their set: `indices` has the
+    /// position of each.
     ///
     /// # Panics
     /// If there are not as many indices as images.
@@ -193,100 +193,99 @@ impl Corruptor {
         visitor: impl Visitor,
     ) {
         let table = size.table();
+        let at = Place { table, severity };
         match corruption {
-            Corruption::GaussianNoise => visitor.visit(self.channel(0, table, severity)),
-            Corruption::ShotNoise => visitor.visit(self.channel(1, table, severity)),
-            Corruption::ImpulseNoise => visitor.visit(self.channel(2, table, severity)),
-            Corruption::SpeckleNoise => visitor.visit(self.channel(3, table, severity)),
+            Corruption::GaussianNoise => visitor.visit(self.channel(0, at)),
+            Corruption::ShotNoise => visitor.visit(self.channel(1, at)),
+            Corruption::ImpulseNoise => visitor.visit(self.channel(2, at)),
+            Corruption::SpeckleNoise => visitor.visit(self.channel(3, at)),
             Corruption::DefocusBlur => {
-                let &(radius, alias_sigma) = constants::DEFOCUS_BLUR.get(table, severity);
+                let (radius, alias_sigma) = at.of(&constants::DEFOCUS_BLUR);
                 match table {
                     Table::Small => visitor.visit(Defocus::<f64>::new(radius, alias_sigma, size)),
                     Table::Large => visitor.visit(Defocus::<f32>::new(radius, alias_sigma, size)),
                 }
             }
-            Corruption::GlassBlur => visitor.visit(Glass::new(
-                *constants::GLASS_BLUR.get(table, severity),
-                size,
-            )),
+            Corruption::GlassBlur => visitor.visit(Glass::new(at.of(&constants::GLASS_BLUR), size)),
             Corruption::MotionBlur => {
-                let &(radius, sigma) = constants::MOTION_BLUR.get(table, severity);
+                let (radius, sigma) = at.of(&constants::MOTION_BLUR);
                 visitor.visit(Motion::new(radius, sigma, size));
             }
-            Corruption::ZoomBlur => {
-                visitor.visit(Zoom::new(*constants::ZOOM_BLUR.get(table, severity), size));
-            }
-            Corruption::Snow => {
-                visitor.visit(Snow::new(*constants::SNOW.get(table, severity), size));
-            }
+            Corruption::ZoomBlur => visitor.visit(Zoom::new(at.of(&constants::ZOOM_BLUR), size)),
+            Corruption::Snow => visitor.visit(Snow::new(at.of(&constants::SNOW), size)),
             Corruption::Frost => {
-                let weights = *constants::FROST.get(table, severity);
+                let weights = at.of(&constants::FROST);
                 match &self.frost {
                     Some(textures) => visitor.visit(Frost::new(weights, textures, size)),
                     None => visitor.visit(Frost::new(weights, &FrostTextures::procedural(), size)),
                 }
             }
-            Corruption::Fog => visitor.visit(Fog::new(*constants::FOG.get(table, severity), size)),
+            Corruption::Fog => visitor.visit(Fog::new(at.of(&constants::FOG), size)),
             Corruption::Brightness => {
-                let &amount = constants::BRIGHTNESS.get(table, severity);
+                let amount = at.of(&constants::BRIGHTNESS);
                 visitor.visit(Recolour::Brightness { amount });
             }
             Corruption::Saturate => {
-                let &(gain, offset) = constants::SATURATE.get(table, severity);
+                let (gain, offset) = at.of(&constants::SATURATE);
                 visitor.visit(Recolour::Saturate { gain, offset });
             }
-            Corruption::Contrast => visitor.visit(Contrast {
-                gain: *constants::CONTRAST.get(table, severity),
-            }),
+            Corruption::Contrast => {
+                let gain = at.of(&constants::CONTRAST);
+                visitor.visit(Contrast { gain });
+            }
             Corruption::ElasticTransform => {
                 let unit = constants::elastic_unit(table, size.shorter());
-                let &(amplitude, sigma, affine) = constants::ELASTIC_TRANSFORM.get(table, severity);
-                visitor.visit(Elastic::new(
-                    (unit * amplitude, unit * sigma, unit * affine),
-                    size,
-                ));
+                let (amplitude, sigma, affine) = at.of(&constants::ELASTIC_TRANSFORM);
+                let scaled = (unit * amplitude, unit * sigma, unit * affine);
+                visitor.visit(Elastic::new(scaled, size));
             }
-            Corruption::Pixelate => visitor.visit(Pixelate::new(
-                *constants::PIXELATE.get(table, severity),
-                size,
-            )),
+            Corruption::Pixelate => visitor.visit(Pixelate::new(at.of(&constants::PIXELATE), size)),
             Corruption::JpegCompression => {
-                visitor.visit(Jpeg::new(
-                    *constants::JPEG_QUALITY.get(table, severity),
-                    size,
-                ));
+                visitor.visit(Jpeg::new(at.of(&constants::JPEG_QUALITY), size));
             }
             Corruption::GaussianBlur => {
                 visitor.visit(GaussianBlur::new(
-                    *constants::GAUSSIAN_BLUR_SIGMA.get(table, severity),
+                    at.of(&constants::GAUSSIAN_BLUR_SIGMA),
                     size,
                 ));
             }
-            Corruption::Spatter => {
-                visitor.visit(Spatter::new(*constants::SPATTER.get(table, severity), size));
-            }
+            Corruption::Spatter => visitor.visit(Spatter::new(at.of(&constants::SPATTER), size)),
         }
     }
 
-    fn channel(&self, noise: usize, table: Table, severity: Severity) -> &Channel {
-        let constant = |parameters: Parameters<f64>| *parameters.get(table, severity);
-        let index = (noise * 2 + usize::from(table == Table::Large)) * 5 + severity.index();
+    /// Returns the table of a noise, which is made when it is first needed.
+    fn channel(&self, noise: usize, at: Place) -> &Channel {
+        let large = usize::from(at.table == Table::Large);
+        let index = (noise * 2 + large) * 5 + at.severity.index();
         self.channels[index].get_or_init(|| {
             Channel::new(match noise {
                 0 => Noise::Gaussian {
-                    sigma: constant(constants::GAUSSIAN_NOISE_SIGMA),
+                    sigma: at.of(&constants::GAUSSIAN_NOISE_SIGMA),
                 },
                 1 => Noise::Shot {
-                    rate: constant(constants::SHOT_NOISE_RATE),
+                    rate: at.of(&constants::SHOT_NOISE_RATE),
                 },
                 2 => Noise::Impulse {
-                    amount: constant(constants::IMPULSE_NOISE_AMOUNT),
+                    amount: at.of(&constants::IMPULSE_NOISE_AMOUNT),
                 },
                 _ => Noise::Speckle {
-                    sigma: constant(constants::SPECKLE_NOISE_SIGMA),
+                    sigma: at.of(&constants::SPECKLE_NOISE_SIGMA),
                 },
             })
         })
+    }
+}
+
+/// Where in the recipe's tables the constants of a call stand.
+#[derive(Clone, Copy)]
+struct Place {
+    table: Table,
+    severity: Severity,
+}
+
+impl Place {
+    fn of<T: Copy>(self, parameters: &Parameters<T>) -> T {
+        *parameters.get(self.table, self.severity)
     }
 }
 

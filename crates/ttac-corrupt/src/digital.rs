@@ -196,16 +196,13 @@ impl Kernel for Pixelate {
 mod tests {
     use super::*;
     use crate::parameters::{PIXELATE, Table};
-    use crate::replay::Replay;
+    use crate::replay::{applied, picture};
 
     #[test]
     fn pixelating_by_one_is_the_identity() {
-        let before: Vec<u8> = (0..9 * 11 * 3)
-            .map(|index| (index * 5 % 256) as u8)
-            .collect();
-        let mut image = before.clone();
-        Pixelate::new(1.0, Size::new(9, 11).unwrap()).apply(&mut image, &mut Replay::new(0));
-        assert_eq!(image, before);
+        let size = Size::new(9, 11).unwrap();
+        let before = picture(size, 5, 256);
+        assert_eq!(applied(Pixelate::new(1.0, size), &before, 0), before);
     }
 
     #[test]
@@ -225,8 +222,7 @@ mod tests {
     #[test]
     fn contrast_of_one_and_a_flat_image_change_nothing() {
         let flat = [30, 60, 90].repeat(64);
-        let mut image = flat.clone();
-        Contrast { gain: 0.05 }.apply(&mut image, &mut Replay::new(0));
+        let image = applied(Contrast { gain: 0.05 }, &flat, 0);
         // Truncation may take one level.
         assert!(
             image

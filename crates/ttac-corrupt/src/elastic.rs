@@ -1,3 +1,5 @@
+use std::ops::{Mul, Sub};
+
 use crate::corruptor::Kernel;
 use crate::gaussian::Gaussian;
 use crate::pixel::{Border, to_byte_f32};
@@ -96,7 +98,26 @@ const FRACTION_BITS: u32 = 5;
 /// Bits of the fraction with which it adds up coordinates.
 const COORDINATE_BITS: u32 = 10;
 
-/// Bilinear warp with coordinates in units of 1/32 pixel.
+/// Returns the places of the four pixels around a point, from the starts of two rows and two columns.
+fn corners(row: impl Fn(isize) -> usize, column: impl Fn(isize) -> usize) -> [usize; 4] {
+    [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(down, across)| row(down) + column(across))
+}
+
+/// Returns the weights of the same pixels, from the distances of the point to the first of them.
+fn weights<T>(right: T, below: T) -> [T; 4]
+where
+    T: Copy + From<u8> + Sub<Output = T> + Mul<Output = T>,
+{
+    let one = T::from(1);
+    [
+        (one - below) * (one - right),
+        (one - below) * right,
+        below * (one - right),
+        below * right,
+    ]
+}
+
+/// Warps an image bilinearly, with coordinates in units of 1/32 pixel.
 fn warp(image: &[f32], Affine([x_row, y_row]): Affine, size: Size, out: &mut [f32]) {
     let Size { height, width } = size;
     let fixed = |value: f64| (value * f64::from(1 << COORDINATE_BITS)).round_ties_even() as i64;
@@ -116,18 +137,7 @@ fn warp(image: &[f32], Affine([x_row, y_row]): Affine, size: Size, out: &mut [f3
             let (right, below) = (fraction(x_at), fraction(y_at));
             let column = |step: isize| Border::Reflect101.index(whole(x_at) + step, width);
             let row = |step: isize| Border::Reflect101.index(whole(y_at) + step, height) * width;
-            let corners = [
-                row(0) + column(0),
-                row(0) + column(1),
-                row(1) + column(0),
-                row(1) + column(1),
-            ];
-            let weights = [
-                (1.0 - below) * (1.0 - right),
-                (1.0 - below) * right,
-                below * (1.0 - right),
-                below * right,
-            ];
+            let (corners, weights) = (corners(row, column), weights(right, below));
             for channel in 0..3 {
                 let value = |corner: usize| image[3 * corners[corner] + channel] * weights[corner];
                 out[3 * (y * width + x) + channel] = value(0) + value(1) + value(2) + value(3);
@@ -163,18 +173,7 @@ impl Kernel for Elastic {
                 let (right, below) = (to_x - left, to_y - top);
                 let column = |step: isize| Border::Reflect.index(left as isize + step, width);
                 let row = |step: isize| Border::Reflect.index(top as isize + step, height) * width;
-                let corners = [
-                    row(0) + column(0),
-                    row(0) + column(1),
-                    row(1) + column(0),
-                    row(1) + column(1),
-                ];
-                let weights = [
-                    (1.0 - below) * (1.0 - right),
-                    (1.0 - below) * right,
-                    below * (1.0 - right),
-                    below * right,
-                ];
+                let (corners, weights) = (corners(row, column), weights(right, below));
                 for channel in 0..3 {
                     let value = |corner: usize| {
                         f64::from(self.moved[3 * corners[corner] + channel]) * weights[corner]
@@ -190,6 +189,7 @@ impl Kernel for Elastic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::{applied, picture};
 
     #[test]
     fn an_affine_map_takes_the_points_to_their_targets() {
@@ -208,12 +208,9 @@ mod tests {
 
     #[test]
     fn nothing_moves_without_amplitude_and_reach() {
-        let before: Vec<u8> = (0..12 * 10 * 3)
-            .map(|index| (index * 3 % 256) as u8)
-            .collect();
-        let mut image = before.clone();
-        Elastic::new((0.0, 0.0, 0.0), Size::new(12, 10).unwrap())
-            .apply(&mut image, &mut crate::replay::Replay::new(3));
+        let size = Size::new(12, 10).unwrap();
+        let before = picture(size, 3, 256);
+        let image = applied(Elastic::new((0.0, 0.0, 0.0), size), &before, 3);
         let once = |byte: &u8| to_byte_f32(f32::from(*byte) / 255.0);
         assert_eq!(image, before.iter().map(once).collect::<Vec<_>>());
     }

@@ -17,21 +17,21 @@ pub enum Error {
         nearest: Option<Corruption>,
     },
 
-    /// A severity outside 1 to 5.
+    /// A severity is outside 1 to 5.
     #[error("severity is out of range: expected 1 to 5, found `{found}`")]
     SeverityOutOfRange {
         /// The severity as given.
         found: String,
     },
 
-    /// Images smaller or larger than the corruptions are made for.
+    /// Images are smaller or larger than the corruptions are made for.
     #[error(
         "image size is not supported: expected sides of {MIN_SIDE} to {MAX_SIDE} pixels, found {height} x {width}"
     )]
     ImageSize {
-        /// Rows of an image.
+        /// The number of rows of an image.
         height: usize,
-        /// Columns of an image.
+        /// The number of columns of an image.
         width: usize,
     },
 
@@ -41,18 +41,18 @@ pub enum Error {
         height * width * 3
     )]
     BufferLength {
-        /// Bytes found.
+        /// The number of bytes in the buffer.
         found: usize,
-        /// Rows of an image.
+        /// The number of rows of an image.
         height: usize,
-        /// Columns of an image.
+        /// The number of columns of an image.
         width: usize,
     },
 
     /// A frost photograph is missing or cannot be decoded.
     #[error("cannot read the frost photograph `{}`", path.display())]
     FrostPhotograph {
-        /// The file.
+        /// The file that could not be read.
         path: PathBuf,
         /// Why it could not be read.
         #[source]
@@ -74,9 +74,9 @@ pub enum Error {
         points * 3
     )]
     CloudLength {
-        /// Numbers found.
+        /// The number of values in the buffer.
         found: usize,
-        /// Points of a cloud.
+        /// The number of points of a cloud.
         points: usize,
     },
 
@@ -85,55 +85,55 @@ pub enum Error {
         "clouds are too small for `{corruption}`: expected at least {needed} points, found {found}"
     )]
     TooFewPoints {
-        /// The corruption.
+        /// The corruption that was asked for.
         corruption: PointCorruption,
         /// The fewest points it works with.
         needed: usize,
-        /// Points of a cloud.
+        /// The number of points of a cloud.
         found: usize,
     },
 
     /// A coordinate is infinite or not a number.
     #[error("point {point} of cloud {cloud} is not finite")]
     PointNotFinite {
-        /// Position of the cloud in its set.
+        /// The position of the cloud in its set.
         cloud: u64,
-        /// Position of the point in the cloud.
+        /// The position of the point in the cloud.
         point: usize,
     },
 
-    /// A cloud has no extent.
+    /// All points of a cloud are equal, so that it has no extent.
     #[error("all points of cloud {cloud} are equal")]
     PointsAllEqual {
-        /// Position of the cloud in its set.
+        /// The position of the cloud in its set.
         cloud: u64,
     },
 
-    /// Occlusion or LiDAR of points.
+    /// Occlusion or LiDAR was asked for on points; they are made from meshes.
     #[error("`{corruption}` needs meshes: what hides behind a surface cannot be told from points")]
     NeedsMeshes {
-        /// The corruption.
+        /// The corruption that was asked for.
         corruption: PointCorruption,
     },
 
-    /// A corruption of points on meshes.
+    /// A corruption of points was asked for on meshes.
     #[error("`{corruption}` is made from points, not from meshes")]
     NeedsPoints {
-        /// The corruption.
+        /// The corruption that was asked for.
         corruption: PointCorruption,
     },
 
-    /// Meshes of which nothing can be seen.
+    /// Some meshes cannot be rendered.
     #[error("{} of {total} meshes cannot be rendered: {}", problems.len(), listed(problems))]
     Meshes {
-        /// How many meshes were looked at.
+        /// The number of meshes that were looked at.
         total: usize,
-        /// Position in the set and problem of each that failed.
+        /// The position in the set and the problem of each that failed.
         problems: Vec<(u64, MeshProblem)>,
     },
 }
 
-/// The first few problems in words.
+/// Lists the first few problems.
 fn listed(problems: &[(u64, MeshProblem)]) -> String {
     let first = problems.iter().take(5);
     let mut words: Vec<String> = first
@@ -146,7 +146,7 @@ fn listed(problems: &[(u64, MeshProblem)]) -> String {
 }
 
 impl Error {
-    /// Advice for the person who sees the message, where there is any.
+    /// Returns advice for the person who sees the message, where there is any.
     ///
     /// ```
     /// let error = "gausian-noise".parse::<ttac_corrupt::Corruption>().unwrap_err();

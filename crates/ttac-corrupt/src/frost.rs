@@ -66,8 +66,8 @@ impl FrostTextures {
         })
     }
 
-    /// The photographs in `directory`; without one those in the directory that the variable `TTAC_FROST` names; without
-    /// that the procedural texture. A directory that is named must be complete.
+    /// Finds the photographs in `directory`; if that is not given, in the directory that the variable `TTAC_FROST`
+    /// names; if there is no such variable, the procedural texture is used. A directory that is named must be complete.
     pub fn find(directory: Option<&Path>) -> Result<Self, Error> {
         let named = std::env::var_os(FROST_VARIABLE)
             .filter(|name| !name.is_empty())
@@ -78,7 +78,7 @@ impl FrostTextures {
         }
     }
 
-    /// Ice drawn by a program, always the same.
+    /// Draws ice by a program; it is always the same.
     pub fn procedural() -> Self {
         static DRAWN: OnceLock<Arc<[Texture]>> = OnceLock::new();
         let textures = DRAWN.get_or_init(|| (0..5).map(draw).collect()).clone();
@@ -88,7 +88,7 @@ impl FrostTextures {
         }
     }
 
-    /// Whether these are the recipe's photographs.
+    /// Tells whether these are the recipe's photographs.
     pub fn are_photographs(&self) -> bool {
         self.photographs
     }
@@ -256,13 +256,10 @@ mod tests {
 
     #[test]
     fn a_fifth_takes_every_fifth_pixel() {
-        let pixels: Vec<u8> = (0..20 * 30 * 3)
-            .map(|index| (index * 7 % 256) as u8)
-            .collect();
         let texture = Texture {
             height: 20,
             width: 30,
-            pixels,
+            pixels: crate::replay::picture(Size::new(20, 30).unwrap(), 7, 256),
         };
         let small = texture.scaled(0.2);
         assert_eq!((small.height, small.width), (4, 6));

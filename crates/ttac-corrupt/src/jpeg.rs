@@ -21,17 +21,23 @@ const LUMA_TABLE: [u32; 64] = [
     72, 92, 95, 98, 112, 100, 103,  99,
 ];
 
-#[rustfmt::skip]
-const CHROMA_TABLE: [u32; 64] = [
-    17, 18, 24, 47, 99, 99, 99, 99,
-    18, 21, 26, 66, 99, 99, 99, 99,
-    24, 26, 56, 99, 99, 99, 99, 99,
-    47, 66, 99, 99, 99, 99, 99, 99,
-    99, 99, 99, 99, 99, 99, 99, 99,
-    99, 99, 99, 99, 99, 99, 99, 99,
-    99, 99, 99, 99, 99, 99, 99, 99,
-    99, 99, 99, 99, 99, 99, 99, 99,
-];
+/// The table for chroma has large steps of 99 everywhere but in the corner of the low frequencies.
+const CHROMA_TABLE: [u32; 64] = {
+    let corner = [
+        [17, 18, 24, 47],
+        [18, 21, 26, 66],
+        [24, 26, 56, 99],
+        [47, 66, 99, 99],
+    ];
+    let mut table = [99; 64];
+    let mut index = 0;
+    while index < 16 {
+        let (row, column) = (index / 4, index % 4);
+        table[8 * row + column] = corner[row][column];
+        index += 1;
+    }
+    table
+};
 
 #[derive(Clone)]
 pub(crate) struct Jpeg {

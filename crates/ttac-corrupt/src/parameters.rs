@@ -1,5 +1,7 @@
 //! The constants of the recipe, severities 1 to 5.
 
+use crate::random::Random;
+
 /// Which of the recipe's two tables applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
@@ -122,30 +124,40 @@ pub(crate) const GAUSSIAN_BLUR_SIGMA: Parameters<f64> = Parameters {
     large: [1.0, 2.0, 3.0, 4.0, 6.0],
 };
 
+/// Independent normal numbers, which a layer of snow or of spatter starts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Normals {
+    mean: f64,
+    deviation: f64,
+}
+
+impl Normals {
+    pub(crate) fn fill(self, layer: &mut [f64], random: &mut impl Random) {
+        layer.fill_with(|| self.mean + self.deviation * random.normal());
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SnowParameters {
-    pub(crate) mean: f64,
-    pub(crate) deviation: f64,
+    pub(crate) normals: Normals,
     pub(crate) zoom: f64,
     pub(crate) threshold: f64,
-    pub(crate) radius: f64,
-    pub(crate) sigma: f64,
+    /// Radius and sigma of the blur that draws flakes out to streaks.
+    pub(crate) motion: (f64, f64),
     /// Weight of the image against its whitened self.
     pub(crate) blend: f32,
 }
 
 const fn snow(
     (mean, deviation, zoom, threshold): (f64, f64, f64, f64),
-    (radius, sigma): (f64, f64),
+    motion: (f64, f64),
     blend: f32,
 ) -> SnowParameters {
     SnowParameters {
-        mean,
-        deviation,
+        normals: Normals { mean, deviation },
         zoom,
         threshold,
-        radius,
-        sigma,
+        motion,
         blend,
     }
 }
@@ -240,8 +252,7 @@ pub(crate) const JPEG_QUALITY: Parameters<u32> = Parameters {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SpatterParameters {
-    pub(crate) mean: f64,
-    pub(crate) deviation: f64,
+    pub(crate) normals: Normals,
     pub(crate) sigma: f64,
     pub(crate) threshold: f64,
     pub(crate) liquid: Liquid,
@@ -258,8 +269,7 @@ const fn spatter(
     liquid: Liquid,
 ) -> SpatterParameters {
     SpatterParameters {
-        mean,
-        deviation,
+        normals: Normals { mean, deviation },
         sigma,
         threshold,
         liquid,

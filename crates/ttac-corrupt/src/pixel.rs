@@ -44,6 +44,12 @@ impl Border {
         };
         inside as usize
     }
+
+    /// The indices that the one before `at`, `at` and the one after stand for.
+    #[inline]
+    pub(crate) fn three(self, at: usize, length: usize) -> [usize; 3] {
+        [-1, 0, 1].map(|step| self.index(at as isize + step, length))
+    }
 }
 
 #[cfg(test)]

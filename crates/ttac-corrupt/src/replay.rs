@@ -1,6 +1,21 @@
 //! A generator for tests that the Python programs under `reference/corruptions` contain too.
 
+use crate::corruptor::Kernel;
 use crate::random::Random;
+use crate::size::Size;
+
+/// A picture whose bytes count up in steps, and start again at `modulus`.
+pub(crate) fn picture(size: Size, step: usize, modulus: usize) -> Vec<u8> {
+    let bytes = 0..size.bytes();
+    bytes.map(|index| (index * step % modulus) as u8).collect()
+}
+
+/// What a kernel makes of a picture.
+pub(crate) fn applied(mut kernel: impl Kernel, picture: &[u8], seed: u64) -> Vec<u8> {
+    let mut image = picture.to_vec();
+    kernel.apply(&mut image, &mut Replay::new(seed));
+    image
+}
 
 /// The generator `SplitMix64`. A normal is the sum of twelve uniforms less six.
 pub(crate) struct Replay(u64);

@@ -17,18 +17,18 @@ use crate::Error;
 pub struct Severity(u8);
 
 impl Severity {
-    /// Severities 1 to 5 in order.
+    /// All severities, from 1 to 5.
     pub const ALL: [Self; 5] = [Self(1), Self(2), Self(3), Self(4), Self(5)];
 
     /// Severity 5, at which results are usually reported.
     pub const STRONGEST: Self = Self(5);
 
-    /// The severity as a number from 1 to 5.
+    /// Returns the severity as a number from 1 to 5.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Position in a parameter table.
+    /// Returns the position in a parameter table, from 0 to 4.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0 - 1)
     }

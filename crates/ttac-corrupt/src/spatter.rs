@@ -54,14 +54,9 @@ impl Spatter {
 
 impl Kernel for Spatter {
     fn apply(&mut self, image: &mut [u8], random: &mut impl Random) {
-        let SpatterParameters {
-            mean,
-            deviation,
-            threshold,
-            ..
-        } = self.parameters;
+        let threshold = self.parameters.threshold;
         let layer = &mut self.layer;
-        layer.fill_with(|| mean + deviation * random.normal());
+        self.parameters.normals.fill(layer, random);
         self.smooth.apply(layer);
         let unit = |byte: u8| f32::from(byte) / 255.0;
         match &mut self.cover {
@@ -228,11 +223,9 @@ impl Relief {
         let Size { height, width } = self.size;
         self.gradients.clear();
         for y in 0..height {
-            let row = |step: isize| Border::Nearest.index(y as isize + step, height) * width;
-            let rows = [row(-1), row(0), row(1)];
+            let rows = Border::Nearest.three(y, height).map(|row| row * width);
             for x in 0..width {
-                let column = |step: isize| Border::Nearest.index(x as isize + step, width);
-                let columns = [column(-1), column(0), column(1)];
+                let columns = Border::Nearest.three(x, width);
                 let at = |dy: usize, dx: usize| i32::from(self.liquid[rows[dy] + columns[dx]]);
                 let across = at(0, 2) - at(0, 0) + 2 * (at(1, 2) - at(1, 0)) + at(2, 2) - at(2, 0);
                 let down = at(2, 0) - at(0, 0) + 2 * (at(2, 1) - at(0, 1)) + at(2, 2) - at(0, 2);
@@ -327,11 +320,9 @@ impl Relief {
     fn neighbourhoods(&mut self, function: impl Fn([u8; 9]) -> u8) {
         let Size { height, width } = self.size;
         for y in 0..height {
-            let row = |step: isize| Border::Reflect101.index(y as isize + step, height) * width;
-            let rows = [row(-1), row(0), row(1)];
+            let rows = Border::Reflect101.three(y, height).map(|row| row * width);
             for x in 0..width {
-                let column = |step: isize| Border::Reflect101.index(x as isize + step, width);
-                let columns = [column(-1), column(0), column(1)];
+                let columns = Border::Reflect101.three(x, width);
                 let around =
                     std::array::from_fn(|index| self.bytes[rows[index / 3] + columns[index % 3]]);
                 self.shaded[y * width + x] = function(around);

@@ -21,7 +21,8 @@ pub(crate) struct Snow {
 impl Snow {
     pub(crate) fn new(parameters: SnowParameters, size: Size) -> Self {
         let zoom = CentralZoom::new(size, parameters.zoom);
-        let motion = MotionBlur::new(parameters.radius, parameters.sigma, size, 1);
+        let (radius, sigma) = parameters.motion;
+        let motion = MotionBlur::new(radius, sigma, size, 1);
         Self {
             parameters,
             zoom,
@@ -35,13 +36,9 @@ impl Snow {
 impl Kernel for Snow {
     fn apply(&mut self, image: &mut [u8], random: &mut impl Random) {
         let SnowParameters {
-            mean,
-            deviation,
-            threshold,
-            blend,
-            ..
+            threshold, blend, ..
         } = self.parameters;
-        self.noise.fill_with(|| mean + deviation * random.normal());
+        self.parameters.normals.fill(&mut self.noise, random);
         let layer = &mut self.layer;
         self.zoom.layer(&self.noise, |index, flake| {
             layer[index] = if flake < threshold { 0 } else { to_byte(flake) };

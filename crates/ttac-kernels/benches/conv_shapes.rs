@@ -8,9 +8,9 @@
 
 use std::hint::black_box;
 use std::time::Instant;
+use ttac_kernels::Context;
 use ttac_kernels::kernels::{
     Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient, conv_weight_gradient,
-    recycle,
 };
 
 /// `[batch, in channels, edge, out channels, kernel, stride]`, by network.
@@ -61,15 +61,15 @@ const SHAPES: [(&str, &[[usize; 6]]); 3] = [
     ),
 ];
 
-/// Least milliseconds of some runs; results go back to the recycler, as in training.
-fn least(flops: f64, mut run: impl FnMut() -> Vec<f32>) -> f64 {
+/// Least milliseconds of some runs; results go back to the context, as in training.
+fn least(context: &Context, flops: f64, mut run: impl FnMut() -> Vec<f32>) -> f64 {
     let repeats = (6e10 / flops).clamp(4., 20.) as usize;
     (0..=repeats)
         .map(|_| {
             let start = Instant::now();
             let result = black_box(run());
             let time = start.elapsed().as_secs_f64() * 1e3;
-            recycle::give(result);
+            context.recycle(result);
             time
         })
         .skip(1)
@@ -77,6 +77,7 @@ fn least(flops: f64, mut run: impl FnMut() -> Vec<f32>) -> f64 {
 }
 
 fn main() {
+    let context = &Context::default();
     let filter = std::env::args()
         .skip(1)
         .find(|a| !a.starts_with('-'))
@@ -93,16 +94,11 @@ fn main() {
             if !name.contains(&filter) {
                 continue;
             }
-            let shape = ConvShape {
-                batch,
-                height: edge,
-                width: edge,
-                in_channels,
+            let shape = ConvShape::new(
+                [batch, edge, edge, in_channels],
                 out_channels,
-                kernel,
-                stride,
-                padding: kernel / 2,
-            };
+                [kernel, stride, kernel / 2],
+            );
             let flops = 2. * (shape.out_len() * in_channels * kernel * kernel) as f64;
             let values = |len: usize| {
                 (0..len)
@@ -127,13 +123,15 @@ fn main() {
             };
             for &algorithm in algorithms {
                 let times = [
-                    least(flops, || {
-                        conv_forward(&x, &w, &shape, algorithm, &Epilogue::default())
+                    least(context, flops, || {
+                        conv_forward(context, &x, &w, &shape, algorithm, &Epilogue::default())
                     }),
-                    least(flops, || {
-                        conv_input_gradient(&dy, &w, &shape, algorithm, None)
+                    least(context, flops, || {
+                        conv_input_gradient(context, &dy, &w, &shape, algorithm, None)
                     }),
-                    least(flops, || conv_weight_gradient(&x, &dy, &shape, algorithm)),
+                    least(context, flops, || {
+                        conv_weight_gradient(context, &x, &dy, &shape, algorithm)
+                    }),
                 ];
                 let [forward, dx, dw] =
                     times.map(|t| format!("{t:7.2} ms {:5.0} GF", flops / t / 1e6));

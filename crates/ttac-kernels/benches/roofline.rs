@@ -9,16 +9,15 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use ttac_kernels::kernels::points::{EdgeBackward, EdgeShape, LeakyNorm};
-use ttac_kernels::kernels::simd::multiply_adds;
+use ttac_kernels::Context;
 use ttac_kernels::kernels::{
-    Algorithm, AttentionShape, ConvShape, Direction, Epilogue, GroupBackward, GroupParams,
-    GroupShape, LayerNormBackward, LinearShape, NormBackward, NormParams, SgdConstants,
-    add_in_place, attention_backward, attention_forward, batch_statistics, conv_forward,
-    conv_input_gradient, conv_weight_gradient, gelu_forward, group_norm_backward,
-    group_norm_forward, layer_norm_backward, layer_norm_forward, linear_forward,
-    linear_input_gradient, linear_weight_gradient, norm_backward, norm_forward, points, recycle,
-    sgd_step,
+    Algorithm, AttentionShape, ConvShape, Direction, EdgeBackward, EdgeShape, Epilogue,
+    GroupBackward, GroupParams, GroupShape, LayerNormBackward, LeakyNorm, LinearShape,
+    NormBackward, NormParams, SgdConstants, add_in_place, attention_backward, attention_forward,
+    batch_statistics, conv_forward, conv_input_gradient, conv_weight_gradient, edge_pool,
+    edge_pool_backward, gelu_forward, group_norm_backward, group_norm_forward, layer_norm_backward,
+    layer_norm_forward, linear_forward, linear_input_gradient, linear_weight_gradient,
+    multiply_adds, nearest, norm_backward, norm_forward, sgd_step,
 };
 
 /// `[batch, in channels, edge, out channels, kernel, stride]`.
@@ -115,35 +114,31 @@ fn values(len: usize) -> Vec<f32> {
         .collect()
 }
 
-fn measure_roofs() -> Roofs {
+fn measure_roofs(context: &Context) -> Roofs {
     let mut operations = 0.;
     let seconds = least(
-        || rayon::broadcast(|_| multiply_adds(10_000_000)),
+        || rayon::broadcast(|_| multiply_adds(context, 10_000_000)),
         |done| operations = done.iter().sum(),
     );
     let flops = operations / seconds;
 
     let len = 64 << 20;
     let (mut x, y) = (values(len), values(len));
-    let seconds = least(|| add_in_place(&mut x, &y), drop);
+    let seconds = least(|| add_in_place(context, &mut x, &y), drop);
     Roofs {
         flops,
         bytes: 12. * len as f64 / seconds,
     }
 }
 
-fn convolutions(table: &Table) {
+fn convolutions(table: &Table, context: &Context) {
+    let give = |buffer| context.recycle(buffer);
     for [batch, in_channels, edge, out_channels, kernel, stride] in CONVOLUTIONS {
-        let shape = ConvShape {
-            batch,
-            height: edge,
-            width: edge,
-            in_channels,
+        let shape = ConvShape::new(
+            [batch, edge, edge, in_channels],
             out_channels,
-            kernel,
-            stride,
-            padding: kernel / 2,
-        };
+            [kernel, stride, kernel / 2],
+        );
         let algorithm = Algorithm::Auto.resolve(&shape);
         let fewer = match algorithm {
             Algorithm::Winograd2 => 2.25,
@@ -164,68 +159,52 @@ fn convolutions(table: &Table) {
         table.line(
             &format!("convolution {name}"),
             work,
-            || conv_forward(&x, &w, &shape, algorithm, &Epilogue::default()),
-            recycle::give,
+            || conv_forward(context, &x, &w, &shape, algorithm, &Epilogue::default()),
+            give,
         );
         table.line(
             &format!("its input gradient {name}"),
             work,
-            || conv_input_gradient(&dy, &w, &shape, algorithm, None),
-            recycle::give,
+            || conv_input_gradient(context, &dy, &w, &shape, algorithm, None),
+            give,
         );
         table.line(
             &format!("its weight gradient {name}"),
             work,
-            || conv_weight_gradient(&x, &dy, &shape, algorithm),
-            recycle::give,
+            || conv_weight_gradient(context, &x, &dy, &shape, algorithm),
+            give,
         );
     }
 }
 
-fn norms(table: &Table) {
+fn norms(table: &Table, context: &Context) {
+    let give = |buffer| context.recycle(buffer);
     let (batch, pixels, channels) = (256, 32 * 32, 16);
     let len = batch * pixels * channels;
     let (x, mut dy) = (values(len), values(len));
     let [mean, beta] = [0.; 2].map(|v| vec![v; channels]);
     let [variance, gamma] = [1.; 2].map(|v| vec![v; channels]);
     let params = NormParams {
-        mean: &mean,
-        variance: &variance,
-        gamma: &gamma,
-        beta: &beta,
-        epsilon: 1e-5,
         relu: true,
+        ..NormParams::new([&mean, &variance], [&gamma, &beta])
     };
     let name = "256x32x32x16";
     table.line(
         &format!("statistics of a batch {name}"),
         Work::moving(len),
-        || batch_statistics(&x, channels),
+        || batch_statistics(context, &x, channels),
         drop,
     );
     table.line(
         &format!("batch norm and ReLU {name}"),
         Work::moving(2 * len),
-        || norm_forward(&x, None, &params),
-        recycle::give,
+        || norm_forward(context, &x, None, &params),
+        give,
     );
     table.line(
         &format!("its gradients {name}"),
         Work::moving(5 * len),
-        || {
-            norm_backward(
-                &mut dy,
-                &NormBackward {
-                    x: &x,
-                    y: None,
-                    params,
-                    batch_statistics: true,
-                    want_dx: true,
-                    other: None,
-                    want_residual: false,
-                },
-            )
-        },
+        || norm_backward(context, &mut dy, &NormBackward::new(&x, params)),
         drop,
     );
     let group = GroupParams {
@@ -244,23 +223,18 @@ fn norms(table: &Table) {
     table.line(
         &format!("group norm and ReLU {name}"),
         Work::moving(2 * len),
-        || group_norm_forward(&x, &group),
-        |(y, _)| recycle::give(y),
+        || group_norm_forward(context, &x, &group),
+        |(y, _)| context.recycle(y),
     );
-    let (_, statistics) = group_norm_forward(&x, &group);
+    let (_, statistics) = group_norm_forward(context, &x, &group);
     table.line(
         &format!("its gradients {name}, 8 groups"),
         Work::moving(3 * len),
         || {
             group_norm_backward(
+                context,
                 &mut dy,
-                &GroupBackward {
-                    x: &x,
-                    statistics: &statistics,
-                    params: group,
-                    want_dx: true,
-                    other: None,
-                },
+                &GroupBackward::new(&x, &statistics, group),
             )
         },
         drop,
@@ -277,6 +251,7 @@ fn norms(table: &Table) {
         Work::moving(5 * len),
         || {
             sgd_step(
+                context,
                 &mut parameter,
                 Direction::Velocity(&gradient, &mut velocity),
                 constants,
@@ -286,7 +261,8 @@ fn norms(table: &Table) {
     );
 }
 
-fn tokens(table: &Table) {
+fn tokens(table: &Table, context: &Context) {
+    let give = |buffer| context.recycle(buffer);
     let (batch, tokens, heads, head_width) = (128, 65, 3, 64);
     let (rows, width) = (batch * tokens, heads * head_width);
     let shape = LinearShape {
@@ -308,35 +284,29 @@ fn tokens(table: &Table) {
     table.line(
         &format!("linear layer {name}"),
         work,
-        || linear_forward(&x, &w, &b, None, &shape),
-        recycle::give,
+        || linear_forward(context, &x, &w, &b, None, &shape),
+        give,
     );
     table.line(
         &format!("its input gradient {name}"),
         work,
-        || linear_input_gradient(&dy, &w, &shape),
-        recycle::give,
+        || linear_input_gradient(context, &dy, &w, &shape),
+        give,
     );
     table.line(
         &format!("its weight gradient {name}"),
         work,
-        || linear_weight_gradient(&x, &dy, &shape),
-        |(dw, _)| recycle::give(dw),
+        || linear_weight_gradient(context, &x, &dy, &shape),
+        |(dw, _)| context.recycle(dw),
     );
     table.line(
         &format!("GELU {rows}x{}", shape.outputs),
         Work::moving(2 * dy.len()),
-        || gelu_forward(&dy),
-        recycle::give,
+        || gelu_forward(context, &dy),
+        give,
     );
 
-    let attention = AttentionShape {
-        batch,
-        tokens,
-        queries: tokens,
-        heads,
-        head_width,
-    };
+    let attention = AttentionShape::new([batch, tokens], [heads, head_width]);
     let qkv = values(attention.in_len());
     let product = 2. * (batch * tokens * tokens * width) as f64;
     let name = format!("{batch} images, {tokens} tokens, {heads} heads of {head_width}");
@@ -346,18 +316,26 @@ fn tokens(table: &Table) {
             flops: 2. * product,
             floats: attention.in_len() + attention.out_len(),
         },
-        || attention_forward(&qkv, &attention),
-        |(y, _)| recycle::give(y),
+        || attention_forward(context, &qkv, &attention),
+        |(y, _)| context.recycle(y),
     );
-    let (_, softmax) = attention_forward(&qkv, &attention);
+    let (_, softmax) = attention_forward(context, &qkv, &attention);
     table.line(
         &format!("its gradient {name}"),
         Work {
             flops: 5. * product,
             floats: 2 * attention.in_len() + attention.out_len(),
         },
-        || attention_backward(&dy[..attention.out_len()], &qkv, &softmax, &attention),
-        recycle::give,
+        || {
+            attention_backward(
+                context,
+                &dy[..attention.out_len()],
+                &qkv,
+                &softmax,
+                &attention,
+            )
+        },
+        give,
     );
 
     let (gamma, beta) = (vec![1.; width], vec![0.; width]);
@@ -365,25 +343,20 @@ fn tokens(table: &Table) {
     table.line(
         &format!("layer norm {name}"),
         Work::moving(2 * rows * width),
-        || layer_norm_forward(&x, &gamma, &beta, 1e-6),
-        |(y, _)| recycle::give(y),
+        || layer_norm_forward(context, &x, &gamma, &beta, 1e-6),
+        |(y, _)| context.recycle(y),
     );
-    let (_, statistics) = layer_norm_forward(&x, &gamma, &beta, 1e-6);
-    let saved = LayerNormBackward {
-        x: &x,
-        statistics: &statistics,
-        gamma: &gamma,
-        want_dx: true,
-    };
+    let (_, statistics) = layer_norm_forward(context, &x, &gamma, &beta, 1e-6);
+    let saved = LayerNormBackward::new(&x, &statistics, &gamma);
     table.line(
         &format!("its gradients {name}"),
         Work::moving(3 * rows * width),
-        || layer_norm_backward(&dy[..rows * width], &saved),
-        |gradients| gradients.dx.into_iter().for_each(recycle::give),
+        || layer_norm_backward(context, &dy[..rows * width], &saved),
+        |gradients| gradients.dx.into_iter().for_each(give),
     );
 }
 
-fn clouds(table: &Table) {
+fn clouds(table: &Table, context: &Context) {
     let (batch, points, k, channels) = (32, 1024, 20, 64);
     let shape = EdgeShape {
         batch,
@@ -399,10 +372,10 @@ fn clouds(table: &Table) {
             flops: 2. * (batch * points * points * channels) as f64,
             floats: x.len() + batch * points * k,
         },
-        || points::nearest(&x, points, channels, k),
+        || nearest(context, &x, points, channels, k),
         drop,
     );
-    let neighbours = points::nearest(&x, points, channels, k);
+    let neighbours = nearest(context, &x, points, channels, k);
     let ab = values(2 * x.len());
     let (gamma, beta) = (vec![1.; channels], vec![0.; channels]);
     let norm = LeakyNorm {
@@ -418,24 +391,16 @@ fn clouds(table: &Table) {
             flops: 4. * (batch * points * k * channels) as f64,
             floats: 2 * ab.len() + x.len(),
         },
-        || points::edge_pool(&ab, &neighbours, shape, None, norm),
-        |pooled| recycle::give(pooled.y),
+        || edge_pool(context, &ab, &neighbours, shape, None, norm),
+        |pooled| context.recycle(pooled.y),
     );
-    let pooled = points::edge_pool(&ab, &neighbours, shape, None, norm);
-    let saved = EdgeBackward {
-        ab: &ab,
-        neighbours: &neighbours,
-        y: &pooled.y,
-        winners: &pooled.winners,
-        sums: &pooled.sums,
-        mean: &pooled.mean,
-        variance: &pooled.variance,
-    };
+    let pooled = edge_pool(context, &ab, &neighbours, shape, None, norm);
+    let saved = EdgeBackward::new(&ab, &neighbours, &pooled);
     table.line(
         &format!("its gradients {name}"),
         Work::moving(2 * ab.len() + 2 * x.len()),
-        || points::edge_pool_backward(&x, &saved, shape, norm),
-        |gradients| recycle::give(gradients.ab),
+        || edge_pool_backward(context, &x, &saved, shape, norm),
+        |gradients| context.recycle(gradients.ab),
     );
 }
 
@@ -444,7 +409,8 @@ fn main() {
         .skip(1)
         .find(|a| !a.starts_with('-'))
         .unwrap_or_default();
-    let roofs = measure_roofs();
+    let context = &Context::default();
+    let roofs = measure_roofs(context);
     println!(
         "{} threads, {:.0} GFLOP/s, {:.1} GB/s\n",
         rayon::current_num_threads(),
@@ -454,8 +420,8 @@ fn main() {
     println!("| kernel | GFLOP | MB | GFLOP/s | GB/s | roof, ms | measured, ms | of the roof |");
     println!("|---|---|---|---|---|---|---|---|");
     let table = Table { roofs, filter };
-    convolutions(&table);
-    norms(&table);
-    tokens(&table);
-    clouds(&table);
+    convolutions(&table, context);
+    norms(&table, context);
+    tokens(&table, context);
+    clouds(&table, context);
 }

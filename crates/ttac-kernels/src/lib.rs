@@ -3,33 +3,58 @@
 //! A network calls the functions of this crate ([`conv2d`], [`batch_norm`], the pools; [`linear`], [`layer_norm`], [`attention`]) on
 //! ordinary [`burn::tensor::Tensor`]s whose activations are NHWC, and never learns which
 //! implementation ran: on Burn's CPU backend our [`kernels`], elsewhere [`composed`], which has each
-//! op as a composition of Burn's own ops and is the oracle for everything faster.
+//! op as a composition of Burn's own ops and is the oracle for everything faster. A [`Context`] chooses between them.
+//!
+//! Each operation has a folder, with these files:
+//!
+//! | file | what |
+//! |---|---|
+//! | `ops` | functions on tensors, for networks |
+//! | `composed` | the same functions, made of Burn's own ops |
+//! | `burn` | the kernels as differentiable ops of Burn's CPU backend |
+//! | `kernel` | functions on slices, which know nothing of Burn |
 //!
 //! This is the only crate of the workspace that may contain `unsafe` code.
 
+#![allow(clippy::inline_always)] // see `core::simd`: without it the instruction set is lost
+
+mod context;
+mod core;
+
+mod conv;
 #[cfg(feature = "burn")]
-mod buffer;
-#[cfg(feature = "burn")]
-pub mod composed;
-#[cfg(feature = "burn")]
-mod extension;
-pub mod kernels;
-#[cfg(feature = "burn")]
-mod ops;
-#[cfg(feature = "burn")]
+mod loss;
+mod norm;
+mod optimiser;
 mod points;
-#[cfg(feature = "burn")]
-pub mod tokens;
+mod pool;
+mod tokens;
+
+pub mod kernels;
+
+pub use context::{Context, Implementation};
 
 #[cfg(feature = "burn")]
-pub use ops::{
-    BatchNormOptions, ConvOptions, GroupNormOptions, Implementation, Normalised, PoolOptions,
-    average_pool, batch_norm, conv_norm_inference, conv2d, conv2d_add, force, global_average_pool,
-    group_norm, loss_with_gradient, max_pool, norm_conv2d, sgd_step, shortcut_a,
+pub use {
+    conv::ops::{ConvOptions, conv_norm_inference, conv2d, conv2d_add, norm_conv2d},
+    loss::loss_with_gradient,
+    norm::ops::{BatchNormOptions, GroupNormOptions, Normalised, batch_norm, group_norm},
+    optimiser::ops::sgd_step,
+    points::ops::{LeakyNormOptions, Neighbours, cloud_pool, edge_conv},
+    pool::ops::{PoolOptions, average_pool, global_average_pool, max_pool, shortcut_a},
+    tokens::ops::{AttentionOptions, Before, attention, layer_norm, linear},
 };
+
+/// Every op as a composition of Burn's own ops.
+///
+/// They are slow on a CPU, but they run on every backend, their gradients come from autodiff, and they are short
+/// enough to be checked by reading. The shapes are those of the functions at the crate's root.
 #[cfg(feature = "burn")]
-pub use points::{
-    CloudNormalised, EdgeNormalised, LeakyNormOptions, Neighbours, cloud_pool, edge_conv,
-};
-#[cfg(feature = "burn")]
-pub use tokens::{AttentionOptions, Before, attention, layer_norm, linear};
+pub mod composed {
+    pub use crate::conv::composed::conv2d;
+    pub use crate::norm::composed::{batch_norm, group_norm};
+    pub use crate::optimiser::composed::sgd_step;
+    pub use crate::points::composed::cloud_pool;
+    pub use crate::pool::composed::{average_pool, global_average_pool, max_pool, shortcut_a};
+    pub use crate::tokens::composed::{attention, layer_norm, linear};
+}

@@ -8,6 +8,7 @@ mod kernels_oracle;
 use comparison::{error, values};
 use kernels_oracle as oracle;
 use proptest::prelude::*;
+use ttac_kernels::Context;
 use ttac_kernels::kernels::*;
 
 /// Whether a case of so many operations is run: all are, except under Miri, which is ten thousand times slower.
@@ -40,32 +41,30 @@ fn conv(
     stride: usize,
     padding: usize,
 ) -> ConvShape {
-    ConvShape {
-        batch,
-        height,
-        width,
-        in_channels,
+    ConvShape::new(
+        [batch, height, width, in_channels],
         out_channels,
-        kernel,
-        stride,
-        padding,
-    }
+        [kernel, stride, padding],
+    )
 }
 
 /// A norm on the way into a convolution: to the bit what the norm's stored result gives.
-fn check_normalised(x: &[f32], w: &[f32], dy: &[f32], s: &ConvShape, algorithm: Algorithm) {
+fn check_normalised(
+    context: &Context,
+    x: &[f32],
+    w: &[f32],
+    dy: &[f32],
+    s: &ConvShape,
+    algorithm: Algorithm,
+) {
     let (mean, beta) = (values(s.in_channels, 6), values(s.in_channels, 7));
     let (gamma, variance) = (values(s.in_channels, 8), vec![0.7; s.in_channels]);
     for relu in [true, false] {
         let params = NormParams {
-            mean: &mean,
-            variance: &variance,
-            gamma: &gamma,
-            beta: &beta,
-            epsilon: 1e-5,
             relu,
+            ..NormParams::new([&mean, &variance], [&gamma, &beta])
         };
-        let stored = norm_forward(x, None, &params);
+        let stored = norm_forward(context, x, None, &params);
         let (scale, shift) = params.affine();
         let input = Input {
             values: x,
@@ -77,13 +76,13 @@ fn check_normalised(x: &[f32], w: &[f32], dy: &[f32], s: &ConvShape, algorithm: 
         };
         let epilogue = Epilogue::default();
         assert_eq!(
-            conv_forward(input, w, s, algorithm, &epilogue),
-            conv_forward(&stored, w, s, algorithm, &epilogue),
+            conv_forward(context, input, w, s, algorithm, &epilogue),
+            conv_forward(context, &stored, w, s, algorithm, &epilogue),
             "normalised input, {algorithm:?}, {s:?}"
         );
         assert_eq!(
-            conv_weight_gradient(input, dy, s, algorithm),
-            conv_weight_gradient(&stored, dy, s, algorithm),
+            conv_weight_gradient(context, input, dy, s, algorithm),
+            conv_weight_gradient(context, &stored, dy, s, algorithm),
             "weight gradient of a normalised input, {algorithm:?}, {s:?}"
         );
     }
@@ -109,42 +108,41 @@ fn check_conv(s: &ConvShape) {
         oracle::conv_weight_gradient(&x, &dy, s),
     );
     for isa in Isa::available() {
-        isa.with(|| {
-            for (algorithm, tolerance) in ALGORITHMS {
-                let within = |what: &str, found: &[f32], expected: &[f64]| {
-                    let error = error(found, expected);
-                    assert!(
-                        error < tolerance,
-                        "{what}, {algorithm:?}, {isa:?}, {s:?}: error {error:.1e}"
-                    );
-                };
-                within(
-                    "forward",
-                    &conv_forward(&x, &w, s, algorithm, &Epilogue::default()),
-                    &y,
+        let context = &Context::new().with_isa(isa);
+        for (algorithm, tolerance) in ALGORITHMS {
+            let within = |what: &str, found: &[f32], expected: &[f64]| {
+                let error = error(found, expected);
+                assert!(
+                    error < tolerance,
+                    "{what}, {algorithm:?}, {isa:?}, {s:?}: error {error:.1e}"
                 );
-                within(
-                    "forward with epilogue",
-                    &conv_forward(&x, &w, s, algorithm, &epilogue),
-                    &finished,
-                );
-                let found = conv_input_gradient(&dy, &w, s, algorithm, None);
-                within("input gradient", &found, &dx);
-                // Another gradient is added as the last operation: to the bit what adding afterwards gives.
-                let mut sum = found;
-                add_in_place(&mut sum, &x);
-                let added = conv_input_gradient(&dy, &w, s, algorithm, Some(&x));
-                assert_eq!(added, sum, "{algorithm:?}, {isa:?}, {s:?}");
-                within(
-                    "weight gradient",
-                    &conv_weight_gradient(&x, &dy, s, algorithm),
-                    &dw,
-                );
-                if s.in_channels > 0 {
-                    check_normalised(&x, &w, &dy, s, algorithm);
-                }
+            };
+            within(
+                "forward",
+                &conv_forward(context, &x, &w, s, algorithm, &Epilogue::default()),
+                &y,
+            );
+            within(
+                "forward with epilogue",
+                &conv_forward(context, &x, &w, s, algorithm, &epilogue),
+                &finished,
+            );
+            let found = conv_input_gradient(context, &dy, &w, s, algorithm, None);
+            within("input gradient", &found, &dx);
+            // Another gradient is added as the last operation: to the bit what adding afterwards gives.
+            let mut sum = found;
+            add_in_place(context, &mut sum, &x);
+            let added = conv_input_gradient(context, &dy, &w, s, algorithm, Some(&x));
+            assert_eq!(added, sum, "{algorithm:?}, {isa:?}, {s:?}");
+            within(
+                "weight gradient",
+                &conv_weight_gradient(context, &x, &dy, s, algorithm),
+                &dw,
+            );
+            if s.in_channels > 0 {
+                check_normalised(context, &x, &w, &dy, s, algorithm);
             }
-        });
+        }
     }
 }
 
@@ -224,7 +222,7 @@ proptest! {
     fn pools_equal_the_oracle(
         batch in 0..3usize, height in 1..9usize, width in 1..9usize, channels in 1..20usize, kernel in 1..4usize, stride in 1..4usize, pad in 0..2usize,
     ) {
-        check_pools(&PoolShape { batch, height, width, channels, kernel, stride, padding: pad.min(kernel / 2) });
+        check_pools(&PoolShape::new([batch, height, width, channels], [kernel, stride, pad.min(kernel / 2)]));
     }
 
     #[test]
@@ -243,101 +241,95 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
     let (residual, dy) = (values(len, seed + 1), values(len, seed + 2));
     let (gamma, beta) = (values(channels, seed + 3), values(channels, seed + 4));
     for isa in Isa::available() {
-        isa.with(|| {
-            let (mean, variance) = batch_statistics(&x, channels);
-            let (exact_mean, exact_variance) = oracle::batch_statistics(&x, channels);
-            assert!(error(&mean, &exact_mean) < ELEMENTWISE, "mean, {isa:?}");
+        let context = &Context::new().with_isa(isa);
+        let (mean, variance) = batch_statistics(context, &x, channels);
+        let (exact_mean, exact_variance) = oracle::batch_statistics(&x, channels);
+        assert!(error(&mean, &exact_mean) < ELEMENTWISE, "mean, {isa:?}");
+        assert!(
+            error(&variance, &exact_variance) < ELEMENTWISE,
+            "variance, {isa:?}"
+        );
+        for variant in 0..16 {
+            let [relu, add, batch_statistics, want_dx] = [1, 2, 4, 8].map(|bit| variant & bit != 0);
+            let params = NormParams {
+                relu,
+                ..NormParams::new([&mean, &variance], [&gamma, &beta])
+            };
+            let residual = add.then_some(&residual[..]);
+            let y = norm_forward(context, &x, residual, &params);
+            let exact: Vec<f64> = (0..len)
+                .map(|k| {
+                    let c = k % channels;
+                    let z = (f64::from(x[k]) - f64::from(mean[c]))
+                        / (f64::from(variance[c]) + 1e-5f32 as f64).sqrt();
+                    let y = z * f64::from(gamma[c])
+                        + f64::from(beta[c])
+                        + residual.map_or(0., |r| f64::from(r[k]));
+                    if relu { y.max(0.) } else { y }
+                })
+                .collect();
+            // The shift is about 30 times the result: five bits of the result are lost to it.
             assert!(
-                error(&variance, &exact_variance) < ELEMENTWISE,
-                "variance, {isa:?}"
+                error(&y, &exact) < 100. * ELEMENTWISE,
+                "forward, {isa:?}: {}",
+                error(&y, &exact)
             );
-            for variant in 0..16 {
-                let [relu, add, batch_statistics, want_dx] =
-                    [1, 2, 4, 8].map(|bit| variant & bit != 0);
-                let params = NormParams {
-                    mean: &mean,
-                    variance: &variance,
-                    gamma: &gamma,
-                    beta: &beta,
-                    epsilon: 1e-5,
-                    relu,
-                };
-                let residual = add.then_some(&residual[..]);
-                let y = norm_forward(&x, residual, &params);
-                let exact: Vec<f64> = (0..len)
-                    .map(|k| {
-                        let c = k % channels;
-                        let z = (f64::from(x[k]) - f64::from(mean[c]))
-                            / (f64::from(variance[c]) + 1e-5f32 as f64).sqrt();
-                        let y = z * f64::from(gamma[c])
-                            + f64::from(beta[c])
-                            + residual.map_or(0., |r| f64::from(r[k]));
-                        if relu { y.max(0.) } else { y }
-                    })
-                    .collect();
-                // The shift is about 30 times the result: five bits of the result are lost to it.
-                assert!(
-                    error(&y, &exact) < 100. * ELEMENTWISE,
-                    "forward, {isa:?}: {}",
-                    error(&y, &exact)
-                );
-                let mut in_place = x.clone();
-                norm_forward_in_place(&mut in_place, residual, &params);
-                assert_eq!(in_place, y);
+            let mut in_place = x.clone();
+            norm_forward_in_place(context, &mut in_place, residual, &params);
+            assert_eq!(in_place, y);
 
-                let saved = NormBackward {
-                    x: &x,
-                    y: add.then_some(&y[..]),
-                    params,
-                    batch_statistics,
-                    want_dx,
-                    other: None,
-                    want_residual: add,
-                };
-                let mut dx = dy.clone();
-                let found = norm_backward(&mut dx, &saved);
-                if !add {
-                    // The mask of the ReLU is the same from the input and from the output.
-                    let (mut other, saved) = (
-                        dy.clone(),
-                        NormBackward {
-                            y: Some(&y),
-                            ..saved
-                        },
-                    );
-                    let from_output = norm_backward(&mut other, &saved);
-                    assert_eq!((&dx, &found.gamma), (&other, &from_output.gamma));
-                }
-                if want_dx {
-                    let (mut sum, mut added) = (dx.clone(), dy.clone());
-                    add_in_place(&mut sum, &x);
-                    let other = Some(&x[..]);
-                    norm_backward(&mut added, &NormBackward { other, ..saved });
-                    assert_eq!(added, sum);
-                }
-                let exact = oracle::norm_backward(&dy, &y, &saved);
-                let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
-                assert!(
-                    error(&found.gamma, &exact.gamma) < tolerance,
-                    "gamma, {isa:?} {}",
-                    error(&found.gamma, &exact.gamma)
+            let saved = NormBackward {
+                x: &x,
+                y: add.then_some(&y[..]),
+                params,
+                batch_statistics,
+                want_dx,
+                other: None,
+                want_residual: add,
+            };
+            let mut dx = dy.clone();
+            let found = norm_backward(context, &mut dx, &saved);
+            if !add {
+                // The mask of the ReLU is the same from the input and from the output.
+                let (mut other, saved) = (
+                    dy.clone(),
+                    NormBackward {
+                        y: Some(&y),
+                        ..saved
+                    },
                 );
-                assert!(error(&found.beta, &exact.beta) < tolerance, "beta, {isa:?}");
-                if want_dx {
-                    assert!(
-                        error(&dx, &exact.dx) < tolerance,
-                        "dx, {isa:?}: {}",
-                        error(&dx, &exact.dx)
-                    );
-                } else {
-                    assert_eq!(dx, dy);
-                }
-                assert_eq!(found.residual.is_some(), add);
-                if let Some(found) = found.residual {
-                    assert!(error(&found, &exact.residual) == 0., "residual, {isa:?}");
-                }
+                let from_output = norm_backward(context, &mut other, &saved);
+                assert_eq!((&dx, &found.gamma), (&other, &from_output.gamma));
             }
-        });
+            if want_dx {
+                let (mut sum, mut added) = (dx.clone(), dy.clone());
+                add_in_place(context, &mut sum, &x);
+                let other = Some(&x[..]);
+                norm_backward(context, &mut added, &NormBackward { other, ..saved });
+                assert_eq!(added, sum);
+            }
+            let exact = oracle::norm_backward(&dy, &y, &saved);
+            let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
+            assert!(
+                error(&found.gamma, &exact.gamma) < tolerance,
+                "gamma, {isa:?} {}",
+                error(&found.gamma, &exact.gamma)
+            );
+            assert!(error(&found.beta, &exact.beta) < tolerance, "beta, {isa:?}");
+            if want_dx {
+                assert!(
+                    error(&dx, &exact.dx) < tolerance,
+                    "dx, {isa:?}: {}",
+                    error(&dx, &exact.dx)
+                );
+            } else {
+                assert_eq!(dx, dy);
+            }
+            assert_eq!(found.residual.is_some(), add);
+            if let Some(found) = found.residual {
+                assert!(error(&found, &exact.residual) == 0., "residual, {isa:?}");
+            }
+        }
     }
 }
 
@@ -356,55 +348,54 @@ fn check_group_norm(shape: GroupShape, offset: f32, seed: u64) {
         .into_iter()
         .flat_map(|isa| [(isa, false), (isa, true)])
     {
-        isa.with(|| {
-            let params = GroupParams {
-                shape,
-                gamma: &gamma,
-                beta: &beta,
-                // With few values in a group the deviation may be near 0, and an ordinary epsilon would magnify every rounding.
-                epsilon: 0.01,
-                relu,
+        let context = &Context::new().with_isa(isa);
+        let params = GroupParams {
+            shape,
+            gamma: &gamma,
+            beta: &beta,
+            // With few values in a group the deviation may be near 0, and an ordinary epsilon would magnify every rounding.
+            epsilon: 0.01,
+            relu,
+        };
+        let (y, statistics) = group_norm_forward(context, &x, &params);
+        assert_eq!(statistics.len(), shape.batch * shape.groups);
+        let mut in_place = x.clone();
+        group_norm_forward_in_place(context, &mut in_place, &params);
+        assert_eq!(in_place, y);
+        let exact = oracle::group_norm(&x, &dy, &y, &params);
+        let within = |what: &str, found: &[f32], expected: &[f64]| {
+            let error = error(found, expected);
+            assert!(
+                error < tolerance,
+                "{what}, {isa:?}, relu {relu}, {shape:?}: error {error:.1e}"
+            );
+        };
+        within("forward", &y, &exact.y);
+        for want_dx in [true, false] {
+            let saved = GroupBackward {
+                x: &x,
+                statistics: &statistics,
+                params,
+                want_dx,
+                other: None,
             };
-            let (y, statistics) = group_norm_forward(&x, &params);
-            assert_eq!(statistics.len(), shape.batch * shape.groups);
-            let mut in_place = x.clone();
-            group_norm_forward_in_place(&mut in_place, &params);
-            assert_eq!(in_place, y);
-            let exact = oracle::group_norm(&x, &dy, &y, &params);
-            let within = |what: &str, found: &[f32], expected: &[f64]| {
-                let error = error(found, expected);
-                assert!(
-                    error < tolerance,
-                    "{what}, {isa:?}, relu {relu}, {shape:?}: error {error:.1e}"
-                );
-            };
-            within("forward", &y, &exact.y);
-            for want_dx in [true, false] {
-                let saved = GroupBackward {
-                    x: &x,
-                    statistics: &statistics,
-                    params,
-                    want_dx,
-                    other: None,
-                };
-                let mut dx = dy.clone();
-                let (gamma, beta) = group_norm_backward(&mut dx, &saved);
-                if want_dx {
-                    let (mut sum, mut added) = (dx.clone(), dy.clone());
-                    add_in_place(&mut sum, &x);
-                    let other = Some(&x[..]);
-                    group_norm_backward(&mut added, &GroupBackward { other, ..saved });
-                    assert_eq!(added, sum);
-                }
-                within("gamma", &gamma, &exact.gamma);
-                within("beta", &beta, &exact.beta);
-                if want_dx {
-                    within("dx", &dx, &exact.dx);
-                } else {
-                    assert_eq!(dx, dy);
-                }
+            let mut dx = dy.clone();
+            let (gamma, beta) = group_norm_backward(context, &mut dx, &saved);
+            if want_dx {
+                let (mut sum, mut added) = (dx.clone(), dy.clone());
+                add_in_place(context, &mut sum, &x);
+                let other = Some(&x[..]);
+                group_norm_backward(context, &mut added, &GroupBackward { other, ..saved });
+                assert_eq!(added, sum);
             }
-        });
+            within("gamma", &gamma, &exact.gamma);
+            within("beta", &beta, &exact.beta);
+            if want_dx {
+                within("dx", &dx, &exact.dx);
+            } else {
+                assert_eq!(dx, dy);
+            }
+        }
     }
 }
 
@@ -441,6 +432,7 @@ fn group_norms_of_awkward_shapes() {
 /// Central differences of `sum(y * dy)` in every direction of a small group norm.
 #[test]
 fn gradients_of_a_group_norm_are_its_differences() {
+    let context = &Context::default();
     let shape = grouped(2, 6, 3, 2);
     let (x, dy) = (values(72, 1), values(72, 2));
     let (gamma, beta) = (values(6, 3), values(6, 4));
@@ -452,7 +444,7 @@ fn gradients_of_a_group_norm_are_its_differences() {
             epsilon: 1e-5,
             relu: false,
         };
-        let (y, _) = group_norm_forward(x, &params);
+        let (y, _) = group_norm_forward(context, x, &params);
         let products = y
             .iter()
             .zip(&dy)
@@ -466,16 +458,10 @@ fn gradients_of_a_group_norm_are_its_differences() {
         epsilon: 1e-5,
         relu: false,
     };
-    let (_, statistics) = group_norm_forward(&x, &params);
+    let (_, statistics) = group_norm_forward(context, &x, &params);
     let mut dx = dy.clone();
-    let saved = GroupBackward {
-        x: &x,
-        statistics: &statistics,
-        params,
-        want_dx: true,
-        other: None,
-    };
-    let (dgamma, dbeta) = group_norm_backward(&mut dx, &saved);
+    let saved = GroupBackward::new(&x, &statistics, params);
+    let (dgamma, dbeta) = group_norm_backward(context, &mut dx, &saved);
     // A step of 1/64: the cubic term and the rounding of f32 are both below a thousandth.
     let step = 1. / 64.;
     let difference = |which: usize, k: usize| {
@@ -505,6 +491,7 @@ fn norms_of_awkward_shapes() {
 }
 
 fn check_pools(s: &PoolShape) {
+    let context = &Context::default();
     let len = s.batch * s.height * s.width * s.channels;
     let out_len = s.batch * s.out_height() * s.out_width() * s.channels;
     let (x, dy) = (values(len, 1), values(out_len, 2));
@@ -519,14 +506,14 @@ fn check_pools(s: &PoolShape) {
             (max[o], from[o], source[o]) = (x[i], pixel as u32, i);
         }
     });
-    assert!(error(&average_pool_forward(&x, s), &mean) < ELEMENTWISE);
-    assert!(error(&average_pool_backward(&dy, s), &dx) < ELEMENTWISE);
-    assert_eq!(max_pool_forward(&x, s), (max, from.clone()));
+    assert!(error(&average_pool_forward(context, &x, s), &mean) < ELEMENTWISE);
+    assert!(error(&average_pool_backward(context, &dy, s), &dx) < ELEMENTWISE);
+    assert_eq!(max_pool_forward(context, &x, s), (max, from.clone()));
     let mut dx = vec![0.; len];
     for (o, i) in source.iter().enumerate() {
         dx[*i] += f64::from(dy[o]);
     }
-    assert!(error(&max_pool_backward(&dy, &from, s), &dx) < ELEMENTWISE);
+    assert!(error(&max_pool_backward(context, &dy, &from, s), &dx) < ELEMENTWISE);
 
     let pixels = s.height * s.width;
     let (mut mean, dy) = (
@@ -539,11 +526,11 @@ fn check_pools(s: &PoolShape) {
     }
     assert!(
         error(
-            &global_average_forward(&x, s.batch, pixels, s.channels),
+            &global_average_forward(context, &x, [s.batch, pixels, s.channels]),
             &mean
         ) < ELEMENTWISE
     );
-    let dx = global_average_backward(&dy, s.batch, pixels, s.channels);
+    let dx = global_average_backward(context, &dy, [s.batch, pixels, s.channels]);
     let exact: Vec<f64> = (0..len)
         .map(|k| {
             f64::from(dy[k / (pixels * s.channels) * s.channels + k % s.channels]) / pixels as f64
@@ -561,6 +548,8 @@ fn check_shortcut(
 ) {
     let (out_height, out_width) = (height.div_ceil(stride), width.div_ceil(stride));
     let front = (out_channels - channels) / 2;
+    let context = &Context::default();
+    let shape = ShortcutShape::new([batch, height, width, channels], out_channels, stride);
     let (len, out_len) = (
         batch * height * width * channels,
         batch * out_height * out_width * out_channels,
@@ -579,14 +568,8 @@ fn check_shortcut(
             }
         }
     }
-    assert_eq!(
-        shortcut_a_forward(&x, batch, height, width, channels, out_channels, stride),
-        y
-    );
-    assert_eq!(
-        shortcut_a_backward(&dy, batch, height, width, channels, out_channels, stride),
-        dx
-    );
+    assert_eq!(shortcut_a_forward(context, &x, &shape), y);
+    assert_eq!(shortcut_a_backward(context, &dy, &shape), dx);
 }
 
 /// Elementwise and rounded in the same order: the same bits as plain loops.
@@ -614,27 +597,32 @@ fn a_step_of_gradient_descent_has_the_bits_of_its_definition() {
             let moved = |v: &dyn Fn(usize) -> f32| -> Vec<f32> {
                 (0..len).map(|k| parameter[k] - v(k) * 0.1).collect()
             };
-            isa.with(|| {
-                let mut p = parameter.clone();
-                sgd_step(&mut p, Direction::Gradient(&gradient), constants);
-                assert_eq!(p, moved(&g), "plain, {isa:?}");
+            let context = &Context::new().with_isa(isa);
+            let mut p = parameter.clone();
+            sgd_step(context, &mut p, Direction::Gradient(&gradient), constants);
+            assert_eq!(p, moved(&g), "plain, {isa:?}");
 
-                let (mut p, mut v) = (parameter.clone(), gradient.clone());
-                sgd_step(&mut p, Direction::First(&mut v), constants);
-                assert_eq!(p, moved(&g), "first, {isa:?}");
-                assert_eq!(v, (0..len).map(g).collect::<Vec<_>>(), "first, {isa:?}");
+            let (mut p, mut v) = (parameter.clone(), gradient.clone());
+            sgd_step(context, &mut p, Direction::First(&mut v), constants);
+            assert_eq!(p, moved(&g), "first, {isa:?}");
+            assert_eq!(v, (0..len).map(g).collect::<Vec<_>>(), "first, {isa:?}");
 
-                let (mut p, mut v) = (parameter.clone(), velocity.clone());
-                sgd_step(&mut p, Direction::Velocity(&gradient, &mut v), constants);
-                assert_eq!(p, moved(&next), "later, {isa:?}");
-                assert_eq!(v, (0..len).map(next).collect::<Vec<_>>(), "later, {isa:?}");
-            });
+            let (mut p, mut v) = (parameter.clone(), velocity.clone());
+            sgd_step(
+                context,
+                &mut p,
+                Direction::Velocity(&gradient, &mut v),
+                constants,
+            );
+            assert_eq!(p, moved(&next), "later, {isa:?}");
+            assert_eq!(v, (0..len).map(next).collect::<Vec<_>>(), "later, {isa:?}");
         }
     }
 }
 
 /// The bits of every kernel's results.
 fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
+    let context = &Context::default();
     let (x, w, dy) = (
         values(s.in_len(), 1),
         values(s.weight_len(), 2),
@@ -642,34 +630,26 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
     );
     let mut results = Vec::new();
     for (algorithm, _) in ALGORITHMS {
-        results.push(conv_forward(&x, &w, s, algorithm, &Epilogue::default()));
-        results.push(conv_input_gradient(&dy, &w, s, algorithm, None));
-        results.push(conv_weight_gradient(&x, &dy, s, algorithm));
+        results.push(conv_forward(
+            context,
+            &x,
+            &w,
+            s,
+            algorithm,
+            &Epilogue::default(),
+        ));
+        results.push(conv_input_gradient(context, &dy, &w, s, algorithm, None));
+        results.push(conv_weight_gradient(context, &x, &dy, s, algorithm));
     }
-    let (mean, variance) = batch_statistics(&x, s.in_channels);
+    let (mean, variance) = batch_statistics(context, &x, s.in_channels);
     let ones = vec![1.; s.in_channels];
     let params = NormParams {
-        mean: &mean,
-        variance: &variance,
-        gamma: &ones,
-        beta: &ones,
-        epsilon: 1e-5,
         relu: true,
+        ..NormParams::new([&mean, &variance], [&ones, &ones])
     };
-    let y = norm_forward(&x, None, &params);
+    let y = norm_forward(context, &x, None, &params);
     let mut dx = values(x.len(), 6);
-    let gradients = norm_backward(
-        &mut dx,
-        &NormBackward {
-            x: &x,
-            y: None,
-            params,
-            batch_statistics: true,
-            want_dx: true,
-            other: None,
-            want_residual: false,
-        },
-    );
+    let gradients = norm_backward(context, &mut dx, &NormBackward::new(&x, params));
     results.extend([mean, variance, y, dx, gradients.gamma, gradients.beta]);
     let params = GroupParams {
         shape: grouped(s.batch, s.height * s.width, s.in_channels, 1),
@@ -678,16 +658,10 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
         epsilon: 1e-5,
         relu: true,
     };
-    let (y, statistics) = group_norm_forward(&x, &params);
+    let (y, statistics) = group_norm_forward(context, &x, &params);
     let mut dx = values(x.len(), 7);
-    let saved = GroupBackward {
-        x: &x,
-        statistics: &statistics,
-        params,
-        want_dx: true,
-        other: None,
-    };
-    let (gamma, beta) = group_norm_backward(&mut dx, &saved);
+    let saved = GroupBackward::new(&x, &statistics, params);
+    let (gamma, beta) = group_norm_backward(context, &mut dx, &saved);
     results.extend([y, dx, gamma, beta]);
     results
         .iter()
@@ -714,19 +688,19 @@ fn the_number_of_threads_does_not_change_a_bit() {
     }
 }
 
+fn forward(x: &[f32], w: &[f32], s: &ConvShape) -> Vec<f32> {
+    let context = &Context::default();
+    conv_forward(context, x, w, s, Algorithm::Auto, &Epilogue::default())
+}
+
 #[test]
 #[should_panic(
     expected = "input of a convolution: expected the shape [2, 4, 4, 3], found 95 values"
 )]
 fn an_input_of_the_wrong_length_is_refused() {
     let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
-    conv_forward(
-        &vec![0.; 95],
-        &vec![0.; s.weight_len()],
-        &s,
-        Algorithm::Auto,
-        &Epilogue::default(),
-    );
+    let (x, w) = (vec![0.; 95], vec![0.; s.weight_len()]);
+    forward(&x, &w, &s);
 }
 
 #[test]
@@ -735,13 +709,8 @@ fn an_input_of_the_wrong_length_is_refused() {
 )]
 fn weights_of_the_wrong_length_are_refused() {
     let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
-    conv_input_gradient(
-        &vec![0.; s.out_len()],
-        &[0.; 134],
-        &s,
-        Algorithm::Auto,
-        None,
-    );
+    let (context, dy) = (Context::default(), vec![0.; s.out_len()]);
+    conv_input_gradient(&context, &dy, &[0.; 134], &s, Algorithm::Auto, None);
 }
 
 #[test]
@@ -750,13 +719,14 @@ fn weights_of_the_wrong_length_are_refused() {
 )]
 fn a_gradient_of_the_wrong_length_is_refused() {
     let s = conv(2, [4, 4], [3, 5], 3, 1, 1);
-    conv_weight_gradient(&vec![0.; s.in_len()], &[0.; 161], &s, Algorithm::Auto);
+    let x = vec![0.; s.in_len()];
+    conv_weight_gradient(&Context::default(), &x, &[0.; 161], &s, Algorithm::Auto);
 }
 
 #[test]
 #[should_panic(expected = "expected the shape [.., 4], found 7 values")]
 fn a_norm_of_broken_rows_is_refused() {
-    batch_statistics(&[0.; 7], 4);
+    batch_statistics(&Context::default(), &[0.; 7], 4);
 }
 
 #[test]
@@ -769,7 +739,7 @@ fn a_group_norm_of_the_wrong_length_is_refused() {
         epsilon: 1e-5,
         relu: false,
     };
-    group_norm_forward(&[0.; 47], &params);
+    group_norm_forward(&Context::default(), &[0.; 47], &params);
 }
 
 #[test]
@@ -781,22 +751,15 @@ fn a_velocity_of_the_wrong_length_is_refused() {
         weight_decay: 0.,
     };
     let direction = Direction::Velocity(&[0.; 4], &mut [0.; 5]);
-    sgd_step(&mut [0.; 4], direction, constants);
+    sgd_step(&Context::default(), &mut [0.; 4], direction, constants);
 }
 
 #[test]
 #[should_panic(expected = "expected the shape [1, 2, 2, 3], found 13 values")]
 fn a_pool_of_the_wrong_length_is_refused() {
     average_pool_forward(
+        &Context::default(),
         &[0.; 13],
-        &PoolShape {
-            batch: 1,
-            height: 2,
-            width: 2,
-            channels: 3,
-            kernel: 2,
-            stride: 2,
-            padding: 0,
-        },
+        &PoolShape::new([1, 2, 2, 3], [2, 2, 0]),
     );
 }

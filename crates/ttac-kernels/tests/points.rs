@@ -1,10 +1,10 @@
 //! Kernels on clouds against plain loops in f64, and the same bits for any number of threads.
 
 use rayon::ThreadPoolBuilder;
-use ttac_kernels::kernels::Isa;
-use ttac_kernels::kernels::points::{
-    EdgeBackward, EdgeShape, LeakyNorm, cloud_pool, cloud_pool_backward, edge_pool,
-    edge_pool_backward, nearest,
+use ttac_kernels::Context;
+use ttac_kernels::kernels::{
+    CloudBackward, EdgeBackward, EdgeShape, Isa, LeakyNorm, cloud_pool, cloud_pool_backward,
+    edge_pool, edge_pool_backward, nearest,
 };
 
 fn numbers(seed: u32, count: usize) -> Vec<f32> {
@@ -33,7 +33,7 @@ fn neighbours_are_the_nearest_in_order() {
             (1024, 64, 20),
         ] {
             let x = numbers(7, 2 * points * channels);
-            let found = isa.with(|| nearest(&x, points, channels, k));
+            let found = nearest(&Context::new().with_isa(isa), &x, points, channels, k);
             assert_eq!(found.len(), 2 * points * k);
             for (row, found) in found.chunks_exact(k).enumerate() {
                 let (cloud, i) = (row / points, row % points);
@@ -59,8 +59,9 @@ fn neighbours_are_the_nearest_in_order() {
 
 #[test]
 fn equal_points_are_neighbours_in_their_order() {
+    let context = &Context::default();
     let x = vec![0.5; 40 * 3];
-    let found = nearest(&x, 40, 3, 4);
+    let found = nearest(context, &x, 40, 3, 4);
     for row in found.chunks_exact(4) {
         assert_eq!(row, [0, 1, 2, 3]);
     }
@@ -68,14 +69,16 @@ fn equal_points_are_neighbours_in_their_order() {
 
 #[test]
 fn what_is_no_number_does_no_harm() {
+    let context = &Context::default();
     let mut x = numbers(3, 30 * 3);
     x[31] = f32::NAN;
-    let found = nearest(&x, 30, 3, 6);
+    let found = nearest(context, &x, 30, 3, 6);
     assert!(found.iter().all(|&j| j < 30));
 }
 
 #[test]
 fn threads_change_no_bit() {
+    let context = &Context::default();
     let shape = EdgeShape {
         batch: 5,
         points: 70,
@@ -99,30 +102,22 @@ fn threads_change_no_bit() {
             .build()
             .unwrap();
         pool.install(|| {
-            let neighbours = nearest(&x, shape.points, 6, shape.k);
-            let pooled = edge_pool(&ab, &neighbours, shape, None, norm);
-            let saved = EdgeBackward {
-                ab: &ab,
-                neighbours: &neighbours,
-                y: &pooled.y,
-                winners: &pooled.winners,
-                sums: &pooled.sums,
-                mean: &pooled.mean,
-                variance: &pooled.variance,
-            };
-            let edges = edge_pool_backward(&dy, &saved, shape, norm);
+            let neighbours = nearest(context, &x, shape.points, 6, shape.k);
+            let pooled = edge_pool(context, &ab, &neighbours, shape, None, norm);
+            let saved = EdgeBackward::new(&ab, &neighbours, &pooled);
+            let edges = edge_pool_backward(context, &dy, &saved, shape, norm);
             let (mean, variance) = (&pooled.mean, &pooled.variance);
-            let clouds = cloud_pool(&dy, shape.points, mean, variance, norm);
-            let back = cloud_pool_backward(
-                &numbers(6, shape.batch * 2 * shape.channels),
-                &dy,
-                &clouds.winners,
-                shape.points,
+            let clouds = cloud_pool(context, &dy, shape.points, mean, variance, norm);
+            let saved = CloudBackward {
+                x: &dy,
+                points: shape.points,
+                winners: &clouds.winners,
                 mean,
                 variance,
-                norm,
-                true,
-            );
+                batch_statistics: true,
+            };
+            let of_clouds = numbers(6, shape.batch * 2 * shape.channels);
+            let back = cloud_pool_backward(context, &of_clouds, &saved, norm);
             let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             (
                 neighbours.clone(),

@@ -5,14 +5,15 @@
 mod comparison;
 
 use comparison::{error, values};
+use ttac_kernels::Context;
 use ttac_kernels::kernels::*;
 
 /// Sums of a few hundred products in `f32`, and functions within some 1e-7.
 const TOLERANCE: f64 = 2e-6;
 
-fn on_every_isa(check: impl Fn(Isa)) {
+fn on_every_isa(check: impl Fn(&Context, Isa)) {
     for isa in Isa::available() {
-        isa.with(|| check(isa));
+        check(&Context::new().with_isa(isa), isa);
     }
 }
 
@@ -82,14 +83,14 @@ fn attentions_of_awkward_shapes() {
         let (qkv, dy) = (values(s.in_len(), 1), values(s.out_len(), 2));
         let qkv: Vec<f32> = qkv.iter().map(|v| 3. * v).collect();
         let (y, gradient) = attention(&qkv, &dy, &s);
-        on_every_isa(|isa| {
-            let (found, softmax) = attention_forward(&qkv, &s);
+        on_every_isa(|context, isa| {
+            let (found, softmax) = attention_forward(context, &qkv, &s);
             let within = |what: &str, found: &[f32], expected: &[f64]| {
                 let error = error(found, expected);
                 assert!(error < TOLERANCE, "{what}, {isa:?}, {s:?}: {error:.1e}");
             };
             within("forward", &found, &y);
-            let found = attention_backward(&dy, &qkv, &softmax, &s);
+            let found = attention_backward(context, &dy, &qkv, &softmax, &s);
             within("backward", &found, &gradient);
         });
     }
@@ -97,22 +98,20 @@ fn attentions_of_awkward_shapes() {
 
 #[test]
 fn scores_of_any_size_make_a_softmax() {
-    let s = AttentionShape {
-        batch: 1,
-        tokens: 3,
-        queries: 3,
-        heads: 1,
-        head_width: 1,
-    };
+    let context = &Context::default();
+    let s = AttentionShape::new([1, 3], [1, 1]);
     // Scores from -1e6 to 1e6: each query takes the value of its best key, without overflow.
     let qkv = [1e3, -1e3, 1., -1e3, 0., 2., 1e3, 1e3, 3.];
-    let (y, softmax) = attention_forward(&qkv, &s);
+    let (y, softmax) = attention_forward(context, &qkv, &s);
     assert_eq!(y, [3., 1., 3.]);
-    let gradient = attention_backward(&[1.; 3], &qkv, &softmax, &s);
+    let gradient = attention_backward(context, &[1.; 3], &qkv, &softmax, &s);
     assert!(gradient.iter().all(|g| g.is_finite()), "{gradient:?}");
     let mut broken = qkv;
     broken[4] = f32::NAN;
-    assert!(attention_forward(&broken, &s).0[0].is_nan(), "NaN stays");
+    assert!(
+        attention_forward(context, &broken, &s).0[0].is_nan(),
+        "NaN stays"
+    );
 }
 
 #[test]
@@ -144,7 +143,7 @@ fn layer_norms_of_awkward_widths() {
                 dbeta[j] += f64::from(dy[j]);
             }
         }
-        on_every_isa(|isa| {
+        on_every_isa(|context, isa| {
             let within = |what: &str, found: &[f32], expected: &[f64], tolerance: f64| {
                 let error = error(found, expected);
                 assert!(
@@ -153,15 +152,10 @@ fn layer_norms_of_awkward_widths() {
                 );
             };
             // The mean of values near 100 is rounded by up to 4e-6, which is 7e-6 of their deviation.
-            let (found, statistics) = layer_norm_forward(&x, &gamma, &beta, epsilon);
+            let (found, statistics) = layer_norm_forward(context, &x, &gamma, &beta, epsilon);
             within("y", &found, &y, 2e-5);
-            let saved = LayerNormBackward {
-                x: &x,
-                statistics: &statistics,
-                gamma: &gamma,
-                want_dx: true,
-            };
-            let found = layer_norm_backward(&dy, &saved);
+            let saved = LayerNormBackward::new(&x, &statistics, &gamma);
+            let found = layer_norm_backward(context, &dy, &saved);
             within("dx", found.dx.as_deref().unwrap(), &dx, 2e-5);
             within("dgamma", &found.gamma, &dgamma, 2e-5);
             within("dbeta", &found.beta, &dbeta, TOLERANCE);
@@ -169,7 +163,7 @@ fn layer_norms_of_awkward_widths() {
                 want_dx: false,
                 ..saved
             };
-            let less = layer_norm_backward(&dy, &saved);
+            let less = layer_norm_backward(context, &dy, &saved);
             assert!(less.dx.is_none());
             assert_eq!((less.gamma, less.beta), (found.gamma, found.beta));
         });
@@ -209,18 +203,18 @@ fn linear_layers_of_awkward_shapes() {
                 }
             }
         }
-        on_every_isa(|isa| {
+        on_every_isa(|context, isa| {
             let within = |what: &str, found: &[f32], expected: &[f64]| {
                 let error = error(found, expected);
                 assert!(error < TOLERANCE, "{what}, {isa:?}, {shape:?}: {error:.1e}");
             };
-            let found = linear_forward(&x, &w, &bias, Some(&residual), &shape);
+            let found = linear_forward(context, &x, &w, &bias, Some(&residual), &shape);
             within("forward", &found, &y);
-            within("dx", &linear_input_gradient(&dy, &w, &shape), &dx);
-            let (found, sums) = linear_weight_gradient(&x, &dy, &shape);
+            within("dx", &linear_input_gradient(context, &dy, &w, &shape), &dx);
+            let (found, sums) = linear_weight_gradient(context, &x, &dy, &shape);
             within("dw", &found, &dw);
             within("dbias", &sums, &db);
-            within("column sums", &column_sums(&dy, outputs), &db);
+            within("column sums", &column_sums(context, &dy, outputs), &db);
         });
     }
 }
@@ -230,10 +224,10 @@ fn gelu_and_its_slope() {
     let x: Vec<f32> = (-800..=800).map(|i| i as f32 / 100.).collect();
     // The slope as a difference quotient of the values in `f64` would need `erf`: instead the two symmetries, `gelu(x) - gelu(-x) = x` and
     // `slope(x) + slope(-x) = 1`, and known values.
-    on_every_isa(|isa| {
-        let y = gelu_forward(&x);
+    on_every_isa(|context, isa| {
+        let y = gelu_forward(context, &x);
         let mut slope = vec![1.; x.len()];
-        assert_eq!(gelu_backward(&x, &mut slope), y, "{isa:?}");
+        assert_eq!(gelu_backward(context, &x, &mut slope), y, "{isa:?}");
         for i in 0..x.len() {
             let mirror = x.len() - 1 - i;
             assert!((y[i] - y[mirror] - x[i]).abs() < 2e-6, "{isa:?} {}", x[i]);
@@ -257,13 +251,8 @@ fn gelu_and_its_slope() {
 
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
-    let s = AttentionShape {
-        batch: 3,
-        tokens: 70,
-        queries: 70,
-        heads: 2,
-        head_width: 24,
-    };
+    let context = &Context::default();
+    let s = AttentionShape::new([3, 70], [2, 24]);
     let (qkv, dy) = (values(s.in_len(), 1), values(s.out_len(), 2));
     let (gamma, beta) = (values(48, 3), values(48, 4));
     let shape = LinearShape {
@@ -275,26 +264,21 @@ fn the_same_bits_for_any_number_of_threads() {
     let with = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         pool.build().unwrap().install(|| {
-            let (y, softmax) = attention_forward(&qkv, &s);
-            let dqkv = attention_backward(&dy, &qkv, &softmax, &s);
-            let (normed, statistics) = layer_norm_forward(&y, &gamma, &beta, 1e-6);
-            let saved = LayerNormBackward {
-                x: &y,
-                statistics: &statistics,
-                gamma: &gamma,
-                want_dx: true,
-            };
-            let back = layer_norm_backward(&dy, &saved);
+            let (y, softmax) = attention_forward(context, &qkv, &s);
+            let dqkv = attention_backward(context, &dy, &qkv, &softmax, &s);
+            let (normed, statistics) = layer_norm_forward(context, &y, &gamma, &beta, 1e-6);
+            let saved = LayerNormBackward::new(&y, &statistics, &gamma);
+            let back = layer_norm_backward(context, &dy, &saved);
             [
                 dqkv,
                 normed,
                 back.dx.unwrap(),
                 back.gamma,
                 back.beta,
-                linear_forward(&qkv, &weight, &beta, None, &shape),
-                linear_weight_gradient(&qkv, &dy, &shape).0,
-                column_sums(&qkv, 144),
-                gelu_forward(&qkv),
+                linear_forward(context, &qkv, &weight, &beta, None, &shape),
+                linear_weight_gradient(context, &qkv, &dy, &shape).0,
+                column_sums(context, &qkv, 144),
+                gelu_forward(context, &qkv),
                 y,
             ]
         })
@@ -307,12 +291,7 @@ fn the_same_bits_for_any_number_of_threads() {
 #[test]
 #[should_panic(expected = "queries, keys and values of an attention: expected 24 values, found 20")]
 fn a_wrong_length_is_named() {
-    let s = AttentionShape {
-        batch: 1,
-        tokens: 2,
-        queries: 2,
-        heads: 1,
-        head_width: 4,
-    };
-    attention_forward(&[0.; 20], &s);
+    let context = &Context::default();
+    let s = AttentionShape::new([1, 2], [1, 4]);
+    attention_forward(context, &[0.; 20], &s);
 }

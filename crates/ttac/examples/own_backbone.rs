@@ -7,17 +7,16 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Distribution, Tensor};
-use ttac::Result;
 use ttac::backbone::layers::{Conv2d, Linear, Then, conv_norm};
 use ttac::backbone::{Adaptable, Backbone, BatchNorm, NormMode};
 use ttac::checkpoint::InputContract;
-use ttac::data::{Dataset, OpenOptions, SampleId, Shapes10, Split, open};
+use ttac::data::{Dataset, DatasetExt, OpenOptions, SampleId, Shapes10, Split, open};
 use ttac::loss::cross_entropy;
-use ttac::method::{MethodConfig, Preset, Setting};
 use ttac::optim::OptimiserConfig;
-use ttac::protocol::{Protocol, Recorder, Stream, run};
+use ttac::protocol::{Recorder, Stream, run};
 use ttac::stats::{AnchorConfig, collect};
 use ttac::stream::{Choose, Domain, Domains, StreamConfig};
+use ttac::{Model, Result, Session};
 
 const CLASSES: usize = 10;
 const WIDTHS: [usize; 4] = [3, 16, 32, 64];
@@ -60,24 +59,8 @@ impl Backbone for ThreeLayers {
         x.mean_dim(1).mean_dim(2).reshape([batch, channels])
     }
 
-    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.fc.forward(features)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.fc.weight.val()
-    }
-
-    fn num_features(&self) -> usize {
-        WIDTHS[3]
-    }
-
-    fn num_classes(&self) -> usize {
-        CLASSES
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "fc"
+    fn classifier(&self) -> &Linear {
+        &self.fc
     }
 }
 
@@ -88,9 +71,10 @@ fn train(input: &InputContract, data: &dyn Dataset, device: &Device) -> Result<T
     let ids: Vec<SampleId> = (0..data.len() as SampleId).collect();
     for ids in ids.chunks(100).cycle().take(1600) {
         let batch = data.batch(ids)?;
-        let images = Tensor::from_inner(input.normalise(&batch.samples.images, device)?);
+        let images = Tensor::from_inner(input.normalise(&batch.samples, device)?);
         let logits = network.forward(images, NormMode::BatchUpdating);
-        network = optimiser.step(3e-3, network, &cross_entropy(logits, &batch.labels));
+        let loss = cross_entropy(logits, batch.known_labels(data.name())?);
+        network = optimiser.step(3e-3, network, &loss);
     }
     Ok(network.valid())
 }
@@ -100,8 +84,17 @@ fn main() -> Result<()> {
     let source = Shapes10::new(Split::Train, 8000, 0);
     let input = InputContract::measured(&source, 1000)?;
     let network = train(&input, &source, &device)?;
+    let model = Model::new("three-layers", network, input, source.classes().to_vec());
     let config = AnchorConfig::default();
-    let anchors = collect(&network, "mine", &input, &source, &config, &device, |_| {})?;
+    let anchors = collect(
+        &model.network,
+        &model.fingerprint,
+        &model.input,
+        &source,
+        &config,
+        &device,
+        |_| {},
+    )?;
 
     let options = OpenOptions::new(32).with_corruption("brightness", 5);
     let domains = [open("shapes10", "".as_ref(), Split::Test, &options)?];
@@ -109,24 +102,16 @@ fn main() -> Result<()> {
     let plan = StreamConfig::new(Domains::One { domain })
         .with_batch_size(100)
         .with_subset(2000, Choose::First)
-        .plan(&[&domains[0].labels()?], CLASSES)?;
-    let stream = Stream {
-        plan: &plan,
-        domains: &domains,
-        input: &input,
-        device: &device,
-    };
+        .plan_for(&domains)?;
     for name in ["test", "bn", "ttac"] {
-        let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
-        let mut method = config.init(network.clone(), Some(&anchors))?;
-        let mut recorder = Recorder::new(&source.classes());
-        run(
-            &Protocol::default(),
-            method.as_mut(),
-            &stream,
-            &mut recorder,
-        )?;
-        println!("{name}: error {:.2} %", recorder.error_percent());
+        let mut session = Session::builder(&model)
+            .anchors(&anchors)
+            .method(name)
+            .build()?;
+        let mut recorder = Recorder::new(&model.classes);
+        run(&mut session, &Stream::new(&plan, &domains)?, &mut recorder)?;
+        let error = recorder.error_percent().expect("the images have labels");
+        println!("{name}: error {error:.2} %");
     }
     Ok(())
 }

@@ -7,40 +7,46 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ttac::Result;
-use ttac::checkpoint::Checkpoint;
-use ttac::data::{Batch, Dataset, Images, SampleId, Samples, Shapes10, Split};
-use ttac::method::{MethodConfig, Preset, Setting};
-use ttac::protocol::{Protocol, Recorder, Stream, run};
-use ttac::stats::SourceStatistics;
+use ttac::data::{Batch, Dataset, DatasetExt, SampleId, SetInfo, Shapes10, Split};
+use ttac::protocol::{Recorder, Stream, run};
 use ttac::stream::{Domain, Domains, StreamConfig};
+use ttac::{Model, Result, Session, SourceStatistics};
 
 /// A camera that got old: greenish, dim, and all upside down would be too much.
-struct OldCamera(Shapes10);
+struct OldCamera {
+    info: SetInfo,
+    scene: Shapes10,
+}
+
+impl OldCamera {
+    fn new(scene: Shapes10) -> Self {
+        let info = SetInfo {
+            name: "old-camera".to_owned(),
+            ..scene.info().clone()
+        };
+        Self { info, scene }
+    }
+}
 
 impl Dataset for OldCamera {
-    fn name(&self) -> &'static str {
-        "old-camera"
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.0.classes()
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let mut batch = self.0.batch(ids)?;
-        let Samples { images, .. } = &mut batch.samples;
-        let Images { pixels, .. } = images;
-        for pixel in pixels.chunks_exact_mut(3) {
+        let mut batch = self.scene.batch(ids)?;
+        let mut images = batch.samples.into_images()?;
+        for pixel in images.pixels.chunks_exact_mut(3) {
             pixel[0] /= 3;
             pixel[1] = pixel[1] / 2 + 40;
             pixel[2] /= 3;
         }
+        batch.samples = images.into();
         Ok(batch)
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        self.scene.labels()
     }
 }
 
@@ -50,32 +56,22 @@ fn main() -> Result<()> {
         env!("CARGO_MANIFEST_DIR"),
         "/../../assets/shapes10"
     ));
-    let source = Checkpoint::load(&shipped.join("model.safetensors"), &device)?;
+    let model = Model::load(&shipped.join("model.safetensors"), &device)?;
     let anchors = SourceStatistics::load(&shipped.join("anchors.safetensors"))?;
 
-    let camera = OldCamera(Shapes10::new(Split::Test, 2000, 0));
+    let camera = OldCamera::new(Shapes10::new(Split::Test, 2000, 0));
     let domain = Domain::clean(camera.name());
+    let domains: [Box<dyn Dataset>; 1] = [Box::new(camera)];
     let plan = StreamConfig::new(Domains::One { domain })
         .with_batch_size(100)
-        .plan(&[&camera.labels()?], camera.classes().len())?;
-    let domains: [Box<dyn Dataset>; 1] = [Box::new(camera)];
-    let stream = Stream {
-        plan: &plan,
-        domains: &domains,
-        input: &source.header.input,
-        device: &device,
-    };
+        .plan_for(&domains)?;
     for name in ["test", "bn", "ttac"] {
-        let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
-        let mut method = config.init(source.network.clone(), Some(&anchors))?;
-        let mut recorder = Recorder::new(&source.header.classes);
-        run(
-            &Protocol::default(),
-            method.as_mut(),
-            &stream,
-            &mut recorder,
-        )?;
-        println!("{name}: error {:.2} %", recorder.error_percent());
+        let builder = Session::builder(&model).anchors(&anchors);
+        let mut session = builder.method(name).build()?;
+        let mut recorder = Recorder::new(&model.classes);
+        run(&mut session, &Stream::new(&plan, &domains)?, &mut recorder)?;
+        let error = recorder.error_percent().expect("the images have labels");
+        println!("{name}: error {error:.2} %");
     }
     Ok(())
 }

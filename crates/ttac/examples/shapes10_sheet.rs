@@ -3,7 +3,7 @@
 //! Run with `cargo run --release --example shapes10_sheet -- docs/shapes10.png`.
 
 use image::{Rgb, RgbImage};
-use ttac::data::{Dataset, SampleId, Shapes10, Split};
+use ttac::data::{Dataset, DatasetExt, SampleId, Shapes10, Split};
 
 const COLUMNS: usize = 12;
 const ZOOM: u32 = 3;
@@ -21,8 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for label in 0..classes {
         let of_class = (0..set.len() as SampleId).filter(|&id| set.label(id) == label);
         let ids: Vec<SampleId> = of_class.take(COLUMNS).collect();
-        let images = set.batch(&ids)?.samples.images;
-        for (column, pixels) in images.pixels.chunks(32 * 32 * 3).enumerate() {
+        let images = set.batch(&ids)?.samples.into_images()?;
+        for (column, pixels) in images.each().enumerate() {
             let (left, top) = (2 + column as u32 * CELL, 2 + label as u32 * CELL);
             for y in 0..32 * ZOOM {
                 for x in 0..32 * ZOOM {

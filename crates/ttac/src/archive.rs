@@ -16,54 +16,54 @@ use crate::{Error, Result, write_atomically};
 /// Key of the digest in the metadata.
 const DIGEST_KEY: &str = "blake3";
 
-/// What kind of archive, by the key of its header.
+/// The kind of an archive, which is the key of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A training run that can go on.
     Training,
     /// Source statistics.
     Anchors,
-    /// The state of an adapting method.
-    Method,
+    /// The state of an adapting session.
+    Session,
     /// Features before and after adaptation.
     Features,
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Training, Self::Anchors, Self::Method, Self::Features];
+    /// Lists all kinds.
+    pub const ALL: [Self; 4] = [Self::Training, Self::Anchors, Self::Session, Self::Features];
 
     fn key(self) -> &'static str {
         match self {
             Self::Training => "ttac-training",
             Self::Anchors => "ttac-anchors",
-            Self::Method => "ttac-method",
+            Self::Session => "ttac-session",
             Self::Features => "ttac-features",
         }
     }
 
-    /// In one word.
+    /// Names the kind in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Training => "training",
             Self::Anchors => "anchors",
-            Self::Method => "method",
+            Self::Session => "session",
             Self::Features => "features",
         }
     }
 
-    /// In words, with an article.
+    /// Describes the kind in words, with an article.
     pub fn description(self) -> &'static str {
         match self {
             Self::Training => "the state of a ttac training run",
             Self::Anchors => "a ttac anchor file",
-            Self::Method => "the state of a ttac method",
+            Self::Session => "the state of a ttac session",
             Self::Features => "a ttac feature file",
         }
     }
 }
 
-/// Numbers in an archive.
+/// An array of numbers in an archive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
     /// Single precision, row-major, with a shape.
@@ -77,7 +77,7 @@ pub enum Array {
 }
 
 impl Array {
-    /// Its shape.
+    /// Returns the shape of the array.
     pub fn shape(&self) -> Vec<usize> {
         match self {
             Self::F32(shape, _) | Self::F64(shape, _) => shape.clone(),
@@ -180,7 +180,7 @@ fn absent(name: &str, expected: &str, found: Option<&Array>) -> Error {
     }
 }
 
-/// The bytes of an archive.
+/// Encodes an archive.
 pub fn to_bytes(kind: Kind, header: &impl Serialize, arrays: &Arrays) -> Vec<u8> {
     let header = serde_json::to_string(header).expect("headers are plain JSON");
     let parts: Vec<_> = arrays
@@ -217,7 +217,7 @@ pub fn load<H: DeserializeOwned>(path: &Path, kind: Kind) -> Result<(H, Arrays)>
     from_bytes(path, kind, &bytes)
 }
 
-/// The kind of an archive by its metadata; none if it is something else.
+/// Tells the kind of an archive by its metadata; `None` if the bytes are something else.
 pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).ok()?;
     let texts = metadata.metadata().as_ref()?;
@@ -226,7 +226,7 @@ pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
         .find(|kind| texts.contains_key(kind.key()))
 }
 
-/// Header and arrays of an archive's bytes; `path` is for the messages.
+/// Decodes an archive and checks its kind and digest; `path` is for the messages.
 pub fn from_bytes<H: DeserializeOwned>(
     path: &Path,
     kind: Kind,
@@ -310,24 +310,24 @@ mod tests {
 
     #[test]
     fn every_changed_byte_of_the_content_is_found() {
-        let bytes = to_bytes(Kind::Method, &"header", &example());
+        let bytes = to_bytes(Kind::Session, &"header", &example());
         for at in bytes.len() - 25..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            assert!(from_bytes::<String>(Path::new("a"), Kind::Method, &changed).is_err());
+            assert!(from_bytes::<String>(Path::new("a"), Kind::Session, &changed).is_err());
         }
         for length in 0..bytes.len() {
             let cut = &bytes[..length];
-            assert!(from_bytes::<String>(Path::new("a"), Kind::Method, cut).is_err());
+            assert!(from_bytes::<String>(Path::new("a"), Kind::Session, cut).is_err());
         }
     }
 
     #[test]
     fn another_kind_is_named() {
-        let bytes = to_bytes(Kind::Method, &"header", &example());
+        let bytes = to_bytes(Kind::Session, &"header", &example());
         let error = from_bytes::<String>(Path::new("a"), Kind::Anchors, &bytes).unwrap_err();
         assert!(
-            error.to_string().contains("the state of a ttac method"),
+            error.to_string().contains("the state of a ttac session"),
             "{error}"
         );
     }

@@ -1,7 +1,9 @@
 //! What can go wrong, in words that help.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use crate::Remedy;
 use crate::checkpoint::LoadReport;
 
 /// The result of anything that touches files, configurations or data.
@@ -52,6 +54,15 @@ pub enum Error {
         hint: Option<String>,
     },
 
+    /// A file that was to be a checkpoint and is nothing this library wrote.
+    #[error("`{}` is not a ttac checkpoint: {problem}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        problem: String,
+    },
+
     /// Weights that do not fit the network.
     #[error("`{}` does not fit {architecture}\n{report}", path.display())]
     Weights {
@@ -67,13 +78,13 @@ pub enum Error {
     #[error("{data} in `{}`: {problem}", path.display())]
     Data {
         /// The data set's name.
-        data: &'static str,
+        data: String,
         /// Its folder, or the file at fault.
         path: PathBuf,
         /// What is wrong.
         problem: String,
-        /// What to try.
-        hint: Option<String>,
+        /// What would help, where it is known.
+        remedy: Option<Remedy>,
     },
 
     /// A name that is no data set.
@@ -111,6 +122,40 @@ pub enum Error {
         learning_rate: f64,
     },
 
+    /// A method that needs source statistics was given none.
+    #[error("`{method}` needs source statistics, the anchors of this network, and was given none")]
+    NoAnchors {
+        /// The name of the method.
+        method: String,
+    },
+
+    /// A method that learns with a self-supervised head was given a network without one.
+    #[error("`{method}` needs {}, and this network has none", head.describe())]
+    NoHead {
+        /// The name of the method.
+        method: String,
+        /// The head it learns with.
+        head: crate::method::Head,
+    },
+
+    /// Anchors without the moments that feature alignment compares.
+    #[error(
+        "the anchors have no alignment moments of the {layer}: they were made of too few samples"
+    )]
+    NoAlignment {
+        /// The layer whose moments are missing, `features` or `projections`.
+        layer: &'static str,
+    },
+
+    /// A guard stopped the adaptation.
+    #[error("the guard stopped the adaptation at batch {batch}: {reason}")]
+    Stopped {
+        /// The batch, counted from zero.
+        batch: usize,
+        /// What the guard saw.
+        reason: String,
+    },
+
     /// A value outside its range.
     #[error("invalid {what}: {problem}")]
     Invalid {
@@ -119,10 +164,21 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+
+    /// Something that is needed and was not given.
+    #[error("invalid {what}: {problem}")]
+    Needs {
+        /// The name of the value that needs it.
+        what: &'static str,
+        /// What is needed.
+        problem: String,
+        /// How to get it.
+        remedy: Remedy,
+    },
 }
 
 impl Error {
-    /// For `map_err`: a failed system call on a path.
+    /// Makes an error of a failed system call on a path, for `map_err`.
     pub fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |source| Self::Io {
@@ -132,27 +188,54 @@ impl Error {
         }
     }
 
-    /// Advice, where there is some.
+    /// Makes the error of two things that do not fit together.
+    pub(crate) fn mismatch(what: &str, expected: impl Display, found: impl Display) -> Self {
+        Self::Mismatch {
+            what: what.to_owned(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// Refuses a value if there are problems with it; the error lists them all.
+    pub(crate) fn invalid_if_any(what: &'static str, problems: &[String]) -> Result<()> {
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Self::Invalid {
+            what,
+            problem: problems.join("; "),
+        })
+    }
+
+    /// Returns what would help, where that is known: for programs that have a command or a setting for it.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Data { remedy, .. } => *remedy,
+            Self::Needs { remedy, .. } => Some(*remedy),
+            Self::Foreign { .. } => Some(Remedy::ImportWeights),
+            _ => None,
+        }
+    }
+
+    /// Returns advice in words, where there is some.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownArchitecture { nearest, .. } => Some(match nearest {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => format!(
                     "the known ones are `{}`",
-                    crate::backbone::Architecture::NAMES
-                        .map(|(name, _)| name)
+                    crate::backbone::Architecture::names()
+                        .collect::<Vec<_>>()
                         .join("`, `")
                 ),
             }),
             Self::UnknownData { nearest, .. } => Some(match nearest {
                 Some(name) => format!("did you mean `{name}`?"),
-                None => format!(
-                    "the known ones are `{}`",
-                    crate::data::DATA_NAMES.join("`, `")
-                ),
+                None => format!("the known ones are `{}`", crate::data::data_names().join("`, `")),
             }),
-            Self::Format { hint, .. } | Self::Data { hint, .. } => hint.clone(),
-            Self::Weights { report, .. } => report.hint(),
+            Self::Format { hint, .. } => hint.clone(),
+            Self::Weights { report, .. } => report.advice().map(|advice| advice.to_string()),
             Self::Diverged { .. } => Some(
                 "start again with a smaller learning rate; what was saved before this step is untouched"
                     .to_owned(),
@@ -160,12 +243,20 @@ impl Error {
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 Some("choose a place you may write to".to_owned())
             }
-            _ => None,
+            _ => self.remedy().map(|remedy| remedy.to_string()),
         }
     }
 }
 
-/// The known word most like an unknown one, if any is alike at all.
+/// Advises on an unknown word: names the nearest known one, or all of them.
+pub(crate) fn suggestion(unknown: &str, known: &[&str]) -> String {
+    match nearest(unknown, known.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("the known ones are `{}`", known.join("`, `")),
+    }
+}
+
+/// Finds the known word most like an unknown one, if any is alike at all.
 pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known
         .into_iter()

@@ -15,7 +15,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// The same for content that is made piece by piece: `fill` writes it, and nothing is left if it fails.
+/// Writes content that is made piece by piece in the same way: `fill` writes it, and nothing is left if it fails.
 pub fn write_atomically_with<T, E: From<Error>>(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,

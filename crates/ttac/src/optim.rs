@@ -13,35 +13,35 @@ use ttac_kernels::sgd_step;
 
 use crate::{Error, Result};
 
-/// Which rule, with its constants.
+/// Configures an optimiser: its rule and the constants of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "optimiser", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum OptimiserConfig {
-    /// `v = momentum * v + g; p = p - lr * v` with `g` the gradient plus `weight_decay * p`; no
-    /// dampening, no Nesterov.
+    /// Gradient descent, `v = momentum * v + g; p = p - lr * v`, where `g` is the gradient plus `weight_decay * p`. There is neither
+    /// dampening nor Nesterov's momentum.
     Sgd {
-        /// Share of the old direction that is kept; 0 for plain gradient descent.
+        /// The share of the old direction that is kept; 0 is plain gradient descent.
         momentum: f32,
-        /// Pull towards zero, added to the gradient.
+        /// The share of a parameter that is added to its gradient, which pulls it towards zero.
         #[serde(default)]
         weight_decay: f32,
     },
-    /// Kingma and Ba (2015), with bias correction; epsilon is added outside the square root.
+    /// Adam (Kingma and Ba, 2015), with bias correction; epsilon is added outside the square root.
     Adam {
-        /// Decay of the first moment.
+        /// The decay of the first moment.
         beta_1: f32,
-        /// Decay of the second moment.
+        /// The decay of the second moment.
         beta_2: f32,
-        /// Added to the denominator, 1e-8 in PyTorch.
+        /// The number added to the denominator, 1e-8 in PyTorch.
         epsilon: f32,
-        /// Pull towards zero, added to the gradient.
+        /// The share of a parameter that is added to its gradient, which pulls it towards zero.
         #[serde(default)]
         weight_decay: f32,
     },
 }
 
 impl OptimiserConfig {
-    /// SGD with momentum 0.9 and no weight decay, the optimiser of TTAC.
+    /// Gradient descent with momentum 0.9 and no weight decay, the optimiser of TTAC.
     pub const SGD: Self = Self::Sgd {
         momentum: 0.9,
         weight_decay: 0.0,
@@ -55,7 +55,7 @@ impl OptimiserConfig {
         weight_decay: 0.0,
     };
 
-    /// An optimiser without state.
+    /// Builds an optimiser, which has no state yet.
     pub fn init(self) -> Optimiser {
         Optimiser {
             config: self,
@@ -98,11 +98,11 @@ struct Sgd {
     weight_decay: f32,
 }
 
-/// The velocity, if there is momentum.
+/// The state of [`Sgd`]: the velocity, if there is momentum.
 #[derive(Clone)]
 struct Velocity<const D: usize>(Option<Tensor<D>>);
 
-/// Where Burn's `SgdState` keeps it: states of both read each other.
+/// The name under which Burn's `SgdState` saves the velocity, too, so that each reads the other's state.
 const VELOCITY: &str = "momentum.velocity";
 
 impl<const D: usize> RecordState for Velocity<D> {
@@ -143,11 +143,10 @@ impl Optimizer for Sgd {
     }
 }
 
-/// An optimiser and its state. A clone has its own state.
+/// An optimiser with its state. A clone has its own state.
 ///
-/// It moves the parameters that require gradients, see
-/// [`Backbone::trainable`](crate::backbone::Backbone::trainable); parameters without a gradient in a
-/// step are left alone, and so is their state.
+/// It moves the parameters that require gradients, which [`Backbone::trainable`](crate::backbone::Backbone::trainable) chooses.
+/// A parameter without a gradient in a step is left alone, and so is its state.
 #[derive(Clone)]
 pub struct Optimiser {
     config: OptimiserConfig,
@@ -161,15 +160,14 @@ impl std::fmt::Debug for Optimiser {
 }
 
 impl Optimiser {
-    /// One step down the gradient of a scalar loss.
+    /// Makes one step down the gradient of a scalar loss, and returns the moved module.
     pub fn step<M: Module>(&mut self, learning_rate: f64, module: M, loss: &Tensor<1>) -> M {
         let gradients = GradientsParams::from_grads(loss.backward(), &module);
         self.inner.step(learning_rate, module, gradients)
     }
 
-    /// The same, with a gradient that is no longer than `bound` times the parameters it belongs to;
-    /// one that is longer keeps its direction and is cut to that length. Lengths are those of all
-    /// parameters together.
+    /// Makes a step with a gradient that is no longer than `bound` times the parameters it belongs to. A longer
+    /// one keeps its direction and is cut to that length. Lengths are those of all parameters together.
     pub fn step_bounded<M: Module>(
         &mut self,
         learning_rate: f64,
@@ -200,7 +198,7 @@ impl Optimiser {
         self.inner = self.config.build();
     }
 
-    /// The state as bytes, for [`restore`](Self::restore). It is keyed by
+    /// Returns the state as bytes, for [`restore`](Self::restore). It is keyed by
     /// [`parameter_id`](crate::backbone::parameter_id) and so outlives the process.
     pub fn save(&self) -> Result<Vec<u8>> {
         let bytes = self.inner.into_bytes().map_err(|e| Error::Invalid {
@@ -210,7 +208,7 @@ impl Optimiser {
         Ok(bytes.to_vec())
     }
 
-    /// Takes back a saved state.
+    /// Replaces the state by a saved one. If that cannot be read, the state stays as it is.
     pub fn restore(&mut self, state: &[u8]) -> Result<()> {
         let bytes = Bytes::from_bytes_vec(state.to_vec());
         let restored = self.config.build().from_bytes(bytes);
@@ -222,7 +220,7 @@ impl Optimiser {
     }
 }
 
-/// Squared lengths of gradients and of their parameters.
+/// Sums the squares of gradients and of their parameters.
 struct Lengths<'a> {
     gradients: &'a GradientsParams,
     gradient: f64,
@@ -238,9 +236,9 @@ impl ModuleVisitor for Lengths<'_> {
     }
 }
 
-/// The sum of squares, the same for any number of threads.
+/// Sums the squares of a tensor's values; the result is the same for any number of threads.
 fn squared_length<const D: usize>(tensor: Tensor<D>) -> f64 {
-    /// Values per task.
+    /// The number of values that a task sums, whatever the number of threads.
     const TASK: usize = 64 * 1024;
     let data = tensor.into_data();
     let values = data.as_slice::<f32>().expect("parameters are f32");
@@ -251,7 +249,7 @@ fn squared_length<const D: usize>(tensor: Tensor<D>) -> f64 {
     parts.iter().sum()
 }
 
-/// Multiplies all gradients.
+/// Multiplies all gradients by one number.
 struct Scale<'a> {
     gradients: &'a mut GradientsParams,
     share: f64,

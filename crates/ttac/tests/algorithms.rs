@@ -1,10 +1,9 @@
-//! Whole networks under every implementation of the ops. A process of its own, because the choice of
-//! implementation is the process's.
+//! Whole networks under every implementation of the ops.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use ttac::backbone::{Adaptable, Architecture, Backbone, Network, NormMode, tensors};
-use ttac::kernels::{Algorithm, Implementation, force};
+use ttac::kernels::{Algorithm, Context, Implementation};
 use ttac::loss::cross_entropy;
 use ttac::optim::OptimiserConfig;
 
@@ -58,33 +57,38 @@ fn ten_steps(batch: usize) -> (Vec<f32>, Vec<(String, TensorData)>) {
     (losses, tensors(&network.valid()).into_iter().collect())
 }
 
-/// One test, so that nothing else runs while the choice is changed.
+fn context(implementation: Implementation) -> Context {
+    Context::new().with_implementation(implementation)
+}
+
+fn kernels(algorithm: Algorithm) -> Context {
+    context(Implementation::Kernels(algorithm))
+}
+
 #[test]
 fn implementations_agree_and_do_not_depend_on_threads() {
     let network = resnet20();
-    force(Implementation::Composed);
-    let composed = logits(&network);
-    let (composed_losses, _) = ten_steps(8);
-    force(Implementation::Kernels(Algorithm::Direct));
-    let direct = logits(&network);
+    let composed = context(Implementation::Composed);
+    let (composed, (composed_losses, _)) = composed.scope(|| (logits(&network), ten_steps(8)));
+    let direct = kernels(Algorithm::Direct).scope(|| logits(&network));
     // Burn's own convolution is another order of the same sums, and the norm is not folded.
     assert!(difference(&direct, &composed) < 1e-5);
     for algorithm in KERNELS {
-        force(Implementation::Kernels(algorithm));
+        let context = kernels(algorithm);
         // The bound a whole ResNet-20 has to keep, whatever the algorithm.
-        let apart = difference(&logits(&network), &direct);
+        let apart = difference(&context.scope(|| logits(&network)), &direct);
         assert!(apart < 1e-4, "{algorithm:?}: logits differ by {apart:e}");
         // Ten steps amplify rounding, and a ReLU may change sides: a loose check on the losses here, the
         // tight one is the parity ladder, which runs with the default algorithm.
-        let (losses, _) = ten_steps(8);
+        let (losses, _) = context.scope(|| ten_steps(8));
         let apart = difference(&losses, &composed_losses);
         assert!(apart < 1e-3, "{algorithm:?}: losses differ by {apart:e}");
     }
 
-    force(Implementation::Kernels(Algorithm::Auto));
     let in_pool = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        pool.build().unwrap().install(|| ten_steps(5))
+        let work = || kernels(Algorithm::Auto).scope(|| ten_steps(5));
+        pool.build().unwrap().install(work)
     };
     let alone = in_pool(1);
     for threads in [2, 3] {
@@ -93,4 +97,19 @@ fn implementations_agree_and_do_not_depend_on_threads() {
             "{threads} threads give other bits than one"
         );
     }
+}
+
+/// Two sessions side by side give the bits that each gives alone.
+#[test]
+fn contexts_on_two_threads_do_not_influence_each_other() {
+    let algorithms = [Algorithm::Direct, Algorithm::Winograd4];
+    let run = |algorithm| kernels(algorithm).scope(|| ten_steps(4));
+    let alone = algorithms.map(run);
+    assert!(alone[0] != alone[1], "the algorithms round differently");
+    let together = std::thread::scope(|threads| {
+        algorithms
+            .map(|algorithm| threads.spawn(move || run(algorithm)))
+            .map(|thread| thread.join().unwrap())
+    });
+    assert!(together == alone);
 }

@@ -1,11 +1,11 @@
-//! `ttac anchors`
+//! `ttac anchors`: takes the statistics of a model's source features.
 
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use ttac::backbone::Backbone;
-use ttac::checkpoint::{Augmentation, Checkpoint, fingerprint};
-use ttac::data::Part;
+use ttac::checkpoint::{Augmentation, Checkpoint, Header, fingerprint};
+use ttac::data::{Dataset, DatasetExt, Part};
 use ttac::stats::{AnchorConfig, CovarianceKind, SourceStatistics, collect};
 
 use super::{check_classes, for_model, open, print};
@@ -13,63 +13,20 @@ use crate::args::{Anchors, Options, Source};
 use crate::device;
 use crate::progress::{Progress, Unit, say};
 
-/// File sizes above which diagonal covariances are suggested.
+/// The size of a file above which diagonal covariances are suggested.
 const LARGE: u64 = 2 << 30;
 
 pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let checkpoint = Checkpoint::load(&args.model, &device)?;
-    let header = &checkpoint.header;
-    let network = &checkpoint.network;
+    let (header, network) = (&checkpoint.header, &checkpoint.network);
     let (classes, features) = (network.num_classes(), network.num_features());
-    let bytes = SourceStatistics::estimated_bytes(classes, features, args.class_covariance);
-    // While they are collected, sums are doubles.
-    let memory = 2 * bytes;
-    let size = format!(
-        "{classes} classes of {features} features: about {} in the file, {} of memory besides the model",
-        human(bytes),
-        human(memory)
-    );
     if args.estimate {
-        let advice = if bytes > LARGE && args.class_covariance == CovarianceKind::Full {
-            let diagonal =
-                SourceStatistics::estimated_bytes(classes, features, CovarianceKind::Diagonal);
-            format!(
-                "; `--class-covariance diagonal` would take {}",
-                human(diagonal)
-            )
-        } else {
-            String::new()
-        };
-        let result = json!({ "file_bytes": bytes, "memory_bytes": memory });
-        return print(options.json, &result, &format!("{size}{advice}"));
+        let (result, text) = estimate(classes, features, args.class_covariance);
+        return print(options.json, &result, &text);
     }
-    let source = Source {
-        data: args.data.clone(),
-        root: args.root.clone(),
-        split: args.split,
-    };
-    let mut data = open(&source, &for_model(header))?;
-    check_classes(&args.model, header, data.as_ref())?;
-    if let Some(count) = args.subset {
-        data = Box::new(Part::first(data, count.get()));
-    }
-    let transform = args.transform.unwrap_or(match header.augmentation {
-        Augmentation::Unknown => {
-            say("how this model's training images were varied is not recorded; taking them as they are");
-            Augmentation::None
-        }
-        known => known,
-    });
-    let config = AnchorConfig {
-        transform,
-        labels: args.labels,
-        class_covariance: args.class_covariance,
-        rank: args.rank,
-        alignment_batch: args.alignment_batch,
-        batch_size: args.batch_size.get(),
-        seed: args.seed,
-    };
+    let data = images(args, header)?;
+    let config = config(args, header.augmentation);
     let digest = fingerprint(&header.architecture, network);
     let start = Instant::now();
     let mut progress = Progress::new("anchors", data.len() as u64, Unit::Images);
@@ -104,6 +61,61 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         data.len() as f64 / seconds
     );
     print(options.json, &result, &text)
+}
+
+/// Estimates the file and the memory that anchors take, as JSON and as text.
+fn estimate(classes: usize, features: usize, kind: CovarianceKind) -> (Value, String) {
+    let bytes = SourceStatistics::estimated_bytes(classes, features, kind);
+    // While they are collected, sums are doubles.
+    let memory = 2 * bytes;
+    let mut text = format!(
+        "{classes} classes of {features} features: about {} in the file, {} of memory besides the model",
+        human(bytes),
+        human(memory)
+    );
+    if bytes > LARGE && kind == CovarianceKind::Full {
+        let diagonal =
+            SourceStatistics::estimated_bytes(classes, features, CovarianceKind::Diagonal);
+        text += "; `--class-covariance diagonal` would take ";
+        text += &human(diagonal);
+    }
+    let result = json!({ "file_bytes": bytes, "memory_bytes": memory });
+    (result, text)
+}
+
+/// Opens the source images of a model.
+fn images(args: &Anchors, header: &Header) -> anyhow::Result<Box<dyn Dataset>> {
+    let source = Source {
+        data: args.data.clone(),
+        root: args.root.clone(),
+        split: args.split,
+    };
+    let data = open(&source, &for_model(header))?;
+    check_classes(&args.model, header, data.as_ref())?;
+    Ok(match args.subset {
+        Some(count) => Box::new(Part::first(data, count.get())),
+        None => data,
+    })
+}
+
+/// The constants that were asked for. Images are varied as in training unless told otherwise.
+fn config(args: &Anchors, trained_with: Augmentation) -> AnchorConfig {
+    let transform = args.transform.unwrap_or(match trained_with {
+        Augmentation::Unknown => {
+            say("how this model's training images were varied is not recorded; taking them as they are");
+            Augmentation::None
+        }
+        known => known,
+    });
+    AnchorConfig {
+        transform,
+        labels: args.labels,
+        class_covariance: args.class_covariance,
+        rank: args.rank,
+        alignment_batch: args.alignment_batch,
+        batch_size: args.batch_size.get(),
+        seed: args.seed,
+    }
 }
 
 fn human(bytes: u64) -> String {

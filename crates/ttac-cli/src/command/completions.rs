@@ -1,4 +1,4 @@
-//! `ttac completions`
+//! `ttac completions`: prints a completion script for a shell.
 
 use clap::CommandFactory;
 

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
+use ttac::experiment::Grid;
 use ttac::report::{Format, Table, html, load};
 use ttac::{Error, write_atomically};
 
-use super::bench::{Config, Grid};
+use super::bench::Runs;
 use super::print;
 use crate::args::{Demo, Options};
 use crate::device;
@@ -28,27 +29,28 @@ The same with your own weights and images, in three commands:
 
 pub fn run(args: &Demo, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
-    let mut config: Config = toml::from_str(CONFIG).context("the demo's own configuration")?;
+    let mut shared = toml::Table::new();
     for (key, bytes) in [("model", MODEL), ("anchors", ANCHORS)] {
         let path = args.out.join(format!("{key}.safetensors"));
         write_atomically(&path, bytes)?;
-        config.grid.insert(key.to_owned(), text(&path)?.into());
+        shared.insert(key.to_owned(), text(&path)?.into());
     }
     let images = i64::try_from(args.images.get())?;
-    config.grid.insert("subset".to_owned(), images.into());
+    shared.insert("subset".to_owned(), images.into());
     // A demo that shows yesterday's result at once would show nothing.
     let cells = args.out.join("cells");
     if cells.exists() {
         std::fs::remove_dir_all(&cells).map_err(Error::io("empty", &cells))?;
     }
-    let grid = Grid::new(&config, &cells)?;
+    let grid = Grid::parse_with(CONFIG, &shared).context("the demo's own configuration")?;
+    let runs = Runs::new(grid, &cells)?;
     say(
         "A small network has learnt ten shapes on clean images. It now meets images under four corruptions,",
     );
     say(
         "without labels: as it is (TEST), with norm statistics of each batch (BN), and learning (TENT, TTAC).",
     );
-    grid.run("demo", &grid.part((1, 1)), &device)?;
+    runs.run("demo", &runs.part((1, 1)), &device)?;
     let records = load(std::slice::from_ref(&cells))?;
     let table = Table::new(&records)?;
     let page = args.out.join("report.html");

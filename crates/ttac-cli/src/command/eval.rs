@@ -4,11 +4,9 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use serde_json::json;
-use ttac::backbone::{Backbone, NormMode};
-use ttac::burn::tensor::activation::softmax;
-use ttac::checkpoint::{Checkpoint, fingerprint};
-use ttac::data::SampleId;
-use ttac::{best, write_atomically};
+use ttac::checkpoint::Checkpoint;
+use ttac::data::{DatasetExt, SampleId};
+use ttac::{Model, Session, write_atomically};
 
 use super::{check_classes, open, open_options, print};
 use crate::args::{Corrupted, Eval, Options};
@@ -18,6 +16,7 @@ use crate::progress::{Progress, Unit};
 pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let checkpoint = Checkpoint::load(&args.model, &device)?;
+    let model = Model::from(&checkpoint);
     let header = &checkpoint.header;
     let Corrupted {
         corruption,
@@ -29,6 +28,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         .with_refuse_grey(args.refuse_grey);
     let data = open(&args.source, &asked)?;
     check_classes(&args.model, header, data.as_ref())?;
+    let session = Session::builder(&model).method("test").build()?;
     let total = args.subset.map_or(data.len(), |n| n.get().min(data.len()));
     let mut progress = Progress::new("eval", total as u64, Unit::Images);
     let mut table = String::from("id,label,predicted,confidence\n");
@@ -37,13 +37,11 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
     let ids: Vec<SampleId> = (0..total as SampleId).collect();
     for ids in ids.chunks(args.batch_size.get()) {
         let batch = data.batch(ids)?;
-        let images = header.input.normalise(&batch.samples.images, &device)?;
-        let scores = softmax(checkpoint.network.forward(images, NormMode::Running), 1);
-        let scores: Vec<f32> = scores.to_data().convert::<f32>().try_to_vec()?;
-        let rows = scores.chunks_exact(header.classes.len());
-        for ((row, label), id) in rows.zip(&batch.labels).zip(ids) {
-            let (predicted, confidence) = best(row);
-            wrong += usize::from(predicted != *label);
+        let answer = session.predict(&batch.samples)?;
+        let predicted = answer.classes.iter().zip(answer.confidence());
+        let labels = batch.known_labels(data.name())?;
+        for (((predicted, confidence), label), id) in predicted.zip(labels).zip(ids) {
+            wrong += usize::from(predicted != label);
             writeln!(table, "{id},{label},{predicted},{confidence:.6}")?;
         }
         progress.advance(ids.len() as u64);
@@ -64,7 +62,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         "images_per_second": images_per_second,
         "model": args.model,
         "architecture": header.architecture.name(),
-        "fingerprint": fingerprint(&header.architecture, &checkpoint.network),
+        "fingerprint": model.fingerprint,
         "card": {
             "method": "test",
             "adapts": false,
@@ -73,9 +71,9 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
             "data": data.name(),
             "split": args.source.split.to_string(),
             "corruption": corruption,
-            "made": data.corruption(),
+            "made": data.info().corruption,
             "severity": severity,
-            "skipped": data.skipped(),
+            "skipped": data.info().skipped,
             "subset": args.subset,
         },
     });
@@ -83,7 +81,7 @@ pub fn run(args: &Eval, options: &Options) -> anyhow::Result<()> {
         (Some(corruption), Some(severity)) => format!(" {corruption} {severity}"),
         _ => String::new(),
     };
-    let skipped = match data.skipped() {
+    let skipped = match data.info().skipped {
         0 => String::new(),
         skipped => format!(", {skipped} left out"),
     };

@@ -1,4 +1,4 @@
-//! `ttac export`
+//! `ttac export`: writes a checkpoint's weights for PyTorch.
 
 use serde_json::json;
 use ttac::checkpoint::{Checkpoint, export};

@@ -1,10 +1,10 @@
-//! `ttac import`
+//! `ttac import`: makes a checkpoint of weights of another program.
 
 use anyhow::bail;
 use serde_json::json;
-use ttac::backbone::{Architecture, parameters};
+use ttac::backbone::{Architecture, InputForm, parameters};
 use ttac::checkpoint::{
-    Checkpoint, FORMAT, Header, InputContract, InputKind, Provenance, fingerprint, import,
+    Checkpoint, FORMAT, Header, InputContract, Provenance, fingerprint, import,
 };
 use ttac::data::CIFAR10_CLASSES;
 
@@ -17,19 +17,23 @@ pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
     let classes = class_names(args)?;
     let architecture = architecture(&args.arch, classes.len(), &args.set)?;
     let (mean, std) = normalisation(&args.normalise)?;
-    let size = args.size.unwrap_or(architecture.image_size());
     let device = device::parse(&options.device)?;
     let (network, report) = import(&args.file, &architecture, args.allow_partial, &device)?;
 
-    let input = match architecture.fewest_points() {
-        Some(fewest) => InputContract::points(size, fewest),
-        None => InputContract {
-            kind: InputKind::Image,
-            height: size,
-            width: size,
-            mean,
-            std,
+    let input = match architecture.input() {
+        InputForm::Clouds { points, fewest } => InputContract::Clouds {
+            points: args.size.unwrap_or(points),
+            fewest,
         },
+        InputForm::Images { side, .. } => {
+            let side = args.size.unwrap_or(side);
+            InputContract::Images {
+                height: side,
+                width: side,
+                mean,
+                std,
+            }
+        }
     };
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     let digest = blake3_of(&args.file)?;
@@ -74,6 +78,7 @@ pub fn run(args: &Import, options: &Options) -> anyhow::Result<()> {
     print(options.json, &result, &text)
 }
 
+/// The names of the classes that were asked for, or made-up ones for their number.
 fn class_names(args: &Import) -> anyhow::Result<Vec<String>> {
     if let Some(names) = &args.class_names {
         return Ok(match names.as_str() {
@@ -85,15 +90,15 @@ fn class_names(args: &Import) -> anyhow::Result<Vec<String>> {
         Some(0) => bail!("`--classes 0`: expected at least one class"),
         Some(count) => count,
         // The architecture decides; its name is checked here, its configuration later.
-        None => match Architecture::by_name(&args.arch, 1)?.image_size() {
-            224 => 1000,
+        None => match Architecture::by_name(&args.arch, 1)?.input() {
+            InputForm::Images { side: 224, .. } => 1000,
             _ => 10,
         },
     };
     Ok((0..count).map(|class| format!("class {class}")).collect())
 }
 
-/// The digest of a file, read in pieces.
+/// Computes the digest of a file, read in pieces.
 fn blake3_of(path: &std::path::Path) -> anyhow::Result<String> {
     let mut hasher = blake3::Hasher::new();
     let file = std::fs::File::open(path).map_err(ttac::Error::io("read", path))?;

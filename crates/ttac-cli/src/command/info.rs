@@ -1,12 +1,12 @@
-//! `ttac info`
+//! `ttac info`: says what a file contains.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use serde_json::{Value, json};
 use ttac::Error;
 use ttac::archive::{self, Kind};
 use ttac::backbone::parameters;
-use ttac::checkpoint::{Checkpoint, InputKind, fingerprint, foreign_tensors};
+use ttac::checkpoint::{Checkpoint, Header, InputContract, fingerprint, foreign_tensors};
 
 use super::print;
 use crate::args::{Info, Options};
@@ -20,14 +20,17 @@ pub fn run(args: &Info, options: &Options) -> anyhow::Result<()> {
     match Checkpoint::load(&args.file, &device::parse(&options.device)?) {
         Ok(checkpoint) => describe(args, options, &checkpoint),
         // Not ours, but perhaps somebody's weights: show what an import would find.
-        Err(error @ Error::Format { .. }) => match foreign_tensors(&args.file) {
-            Ok(tensors) => describe_foreign(args, options, &tensors),
-            Err(_) => Err(error.into()),
-        },
+        Err(error @ (Error::Foreign { .. } | Error::Format { .. })) => {
+            match foreign_tensors(&args.file) {
+                Ok(tensors) => describe_foreign(args, options, &tensors),
+                Err(_) => Err(error.into()),
+            }
+        }
         Err(error) => Err(error.into()),
     }
 }
 
+/// Prints what a checkpoint says of itself.
 fn describe(args: &Info, options: &Options, checkpoint: &Checkpoint) -> anyhow::Result<()> {
     let header = &checkpoint.header;
     let tensors = parameters(&checkpoint.network);
@@ -36,11 +39,6 @@ fn describe(args: &Info, options: &Options, checkpoint: &Checkpoint) -> anyhow::
         .map(|p| p.shape.iter().product::<usize>())
         .sum();
     let fingerprint = fingerprint(&header.architecture, &checkpoint.network);
-    let listed = || {
-        tensors
-            .iter()
-            .map(|p| json!({ "key": p.key, "shape": p.shape }))
-    };
     let mut result = json!({
         "kind": "checkpoint",
         "name": header.architecture.name(),
@@ -48,56 +46,65 @@ fn describe(args: &Info, options: &Options, checkpoint: &Checkpoint) -> anyhow::
         "values": count,
         "fingerprint": fingerprint,
     });
+    let mut text = lines_of(header, count, &fingerprint)?;
+    text.insert_str(0, &line("checkpoint", &args.file.display()));
     if args.tensors {
-        result["tensors"] = listed().collect();
-    }
-
-    let input = &header.input;
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| writeln!(text, "{name:<14}{value}");
-    line("checkpoint", args.file.display().to_string())?;
-    line(
-        "architecture",
-        format!("{}, {count} values", header.architecture.name()),
-    )?;
-    line(
-        "configuration",
-        serde_json::to_string(&header.architecture)?,
-    )?;
-    line(
-        "classes",
-        format!("{}: {}", header.classes.len(), shortened(&header.classes)),
-    )?;
-    match input.kind {
-        InputKind::Image => line(
-            "images",
-            format!(
-                "{} x {}, mean {:?}, std {:?}",
-                input.height, input.width, input.mean, input.std
-            ),
-        )?,
-        InputKind::Points { fewest } => line(
-            "clouds",
-            format!("{} points, at least {fewest}", input.height),
-        )?,
-    }
-    line("objective", name_of(&header.objective))?;
-    line("augmentation", name_of(&header.augmentation))?;
-    line("fingerprint", fingerprint)?;
-    line("written by", header.provenance.program.clone())?;
-    line("command", header.provenance.command.clone())?;
-    if let Some(source) = &header.provenance.source {
-        line("from", source.clone())?;
-    }
-    if args.tensors {
+        let listed = tensors.iter();
+        result["tensors"] = listed
+            .map(|p| json!({ "key": p.key, "shape": p.shape }))
+            .collect();
         for parameter in &tensors {
-            line("tensor", format!("{} {:?}", parameter.key, parameter.shape))?;
+            let tensor = format!("{} {:?}", parameter.key, parameter.shape);
+            text += &line("tensor", &tensor);
         }
     }
     print(options.json, &result, text.trim_end())
 }
 
-/// Anchors, and states of training runs and methods: the header and the arrays.
+/// Describes the header of a checkpoint, line by line.
+fn lines_of(header: &Header, values: usize, fingerprint: &str) -> anyhow::Result<String> {
+    let name = header.architecture.name();
+    let classes = format!("{}: {}", header.classes.len(), shortened(&header.classes));
+    let samples = match &header.input {
+        InputContract::Images {
+            height,
+            width,
+            mean,
+            std,
+        } => line(
+            "images",
+            &format!("{height} x {width}, mean {mean:?}, std {std:?}"),
+        ),
+        InputContract::Clouds { points, fewest } => {
+            line("clouds", &format!("{points} points, at least {fewest}"))
+        }
+    };
+    let provenance = &header.provenance;
+    let from = provenance.source.as_ref();
+    Ok([
+        line("architecture", &format!("{name}, {values} values")),
+        line(
+            "configuration",
+            &serde_json::to_string(&header.architecture)?,
+        ),
+        line("classes", &classes),
+        samples,
+        line("objective", &name_of(&header.objective)),
+        line("augmentation", &name_of(&header.augmentation)),
+        line("fingerprint", &fingerprint),
+        line("written by", &provenance.program),
+        line("command", &provenance.command),
+        from.map_or(String::new(), |source| line("from", source)),
+    ]
+    .concat())
+}
+
+/// Writes a name and what it stands for.
+fn line(name: &str, value: &dyn Display) -> String {
+    format!("{name:<14}{value}\n")
+}
+
+/// Prints the header and the arrays of anchors, and of states of training runs and methods.
 fn describe_archive(
     args: &Info,
     options: &Options,
@@ -113,7 +120,7 @@ fn describe_archive(
     let result = json!({ "kind": kind.name(), "header": header, "arrays": shapes });
     let mut text = format!("{} in {}", kind.description(), args.file.display());
     for (name, value) in header.as_object().into_iter().flatten() {
-        // What is long is for programs.
+        // Long values would fill the screen; `--json` has them for programs.
         let value = value.to_string();
         let value = if value.len() > 300 {
             "(long; see `--json`)"
@@ -130,6 +137,7 @@ fn describe_archive(
     print(options.json, &result, &text)
 }
 
+/// Prints the tensors of weights that another program wrote.
 fn describe_foreign(
     args: &Info,
     options: &Options,
@@ -158,12 +166,13 @@ fn describe_foreign(
     print(options.json, &result, &text)
 }
 
-/// The name of an enum's value, as in files and arguments.
+/// Names the value of an enum as files and arguments spell it.
 fn name_of(value: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// Lists names, with a gap where there are many.
 fn shortened(names: &[String]) -> String {
     if names.len() <= 12 {
         return names.join(", ");

@@ -7,7 +7,6 @@ pub mod completions;
 pub mod corrupt;
 pub mod demo;
 pub mod eval;
-mod experiment;
 pub mod export;
 pub mod fetch;
 pub mod import;
@@ -21,14 +20,13 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
-use ttac::Error;
 use ttac::backbone::Architecture;
 use ttac::checkpoint::{Header, InputContract};
-use ttac::data::{Dataset, OpenOptions, default_root};
+use ttac::data::{Dataset, DatasetExt, OpenOptions, default_root};
 
 use crate::args::{Corrupted, Source};
 
-/// Resident memory of this process, now (`VmRSS:`) or at most (`VmHWM:`), where the system tells.
+/// Reads the resident memory of this process, now (`VmRSS:`) or at most (`VmHWM:`), where the system tells.
 fn resident_megabytes(field: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
@@ -36,12 +34,12 @@ fn resident_megabytes(field: &str) -> Option<f64> {
     Some(kilobytes / 1024.0)
 }
 
-/// The architecture of a name, changed by `--set FIELD=VALUE` arguments.
+/// Builds the architecture of a name, changed by `--set FIELD=VALUE` arguments.
 fn architecture(name: &str, num_classes: usize, set: &[String]) -> anyhow::Result<Architecture> {
     with_fields(Architecture::by_name(name, num_classes)?, set)
 }
 
-/// An architecture changed by `--set FIELD=VALUE` arguments.
+/// Changes an architecture by `--set FIELD=VALUE` arguments.
 fn with_fields(mut architecture: Architecture, set: &[String]) -> anyhow::Result<Architecture> {
     for assignment in set {
         let Some((field, value)) = assignment.split_once('=') else {
@@ -52,7 +50,7 @@ fn with_fields(mut architecture: Architecture, set: &[String]) -> anyhow::Result
     Ok(architecture)
 }
 
-/// The data set that was asked for, from `--root` or its usual place.
+/// Opens the data set that was asked for, from `--root` or its usual place.
 fn open(source: &Source, options: &OpenOptions) -> anyhow::Result<Box<dyn Dataset>> {
     let root = source.root.clone();
     let root = root.unwrap_or_else(|| default_root().join(&source.data));
@@ -64,51 +62,29 @@ fn open(source: &Source, options: &OpenOptions) -> anyhow::Result<Box<dyn Datase
     )?)
 }
 
-/// How to open a data set under one corruption, or under none, for a model.
+/// Says how to open a data set under one corruption, or under none, for a model.
 fn open_options(corrupted: &Corrupted, corruption: Option<&str>, model: &Header) -> OpenOptions {
     OpenOptions {
         corruption: corruption.map(str::to_owned),
         severity: corrupted.severity,
         corruption_seed: corrupted.corruption_seed,
-        frost_textures: corrupted.frost_textures.clone(),
+        frost_textures: corrupted.frost_textures(),
         ..for_model(model)
     }
 }
 
-/// How to open a data set for a model.
+/// Says how to open a data set for a model.
 fn for_model(model: &Header) -> OpenOptions {
-    OpenOptions::new(model.input.height).with_classes(&model.classes)
+    OpenOptions::for_input(&model.input).with_classes(&model.classes)
 }
 
-/// Refuses to score a model on classes of other things.
+/// Refuses to score a model on classes of other things, or on none.
 fn check_classes(model: &Path, header: &Header, data: &dyn Dataset) -> anyhow::Result<()> {
-    let mismatch = |expected: String, found: String| {
-        let error = Error::Mismatch {
-            what: format!("classes of `{}` and {}", model.display(), data.name()),
-            expected,
-            found,
-        };
-        Err(error.into())
-    };
-    let (ours, theirs) = (&header.classes, data.classes());
-    if ours.len() != theirs.len() {
-        return mismatch(
-            format!("{} in the model", ours.len()),
-            format!("{} in the data", theirs.len()),
-        );
-    }
-    // Names that an import made up say nothing; real ones have to be the data's, in its order.
-    let made_up = |(class, name): (usize, &String)| *name == format!("class {class}");
-    if *ours != theirs && !ours.iter().enumerate().all(made_up) {
-        return mismatch(
-            format!("`{}` in the model", ours.join("`, `")),
-            format!("`{}` in the data", theirs.join("`, `")),
-        );
-    }
-    Ok(())
+    data.check_labelled()?;
+    Ok(ttac::experiment::check_classes(model, header, data)?)
 }
 
-/// Mean and standard deviation of a normalisation by name, or spelled out.
+/// Finds mean and standard deviation of a normalisation by name, or spelled out.
 fn normalisation(text: &str) -> anyhow::Result<([f32; 3], [f32; 3])> {
     let known = InputContract::NORMALISATIONS;
     if let Some((_, mean, std)) = known.iter().find(|(name, ..)| *name == text) {
@@ -127,12 +103,12 @@ fn normalisation(text: &str) -> anyhow::Result<([f32; 3], [f32; 3])> {
     })
 }
 
-/// This program and its version, for what it writes.
+/// Names this program and its version, for what it writes.
 fn program() -> String {
     concat!("ttac ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-/// The command as it was typed, with the program's bare name.
+/// Returns the command as it was typed, with the program's bare name.
 fn command_line() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("ttac".to_owned())

@@ -1,4 +1,4 @@
-//! `ttac report`
+//! `ttac report`: makes a table, and a page with figures, of records.
 
 use ttac::report::{Format, Table, html, load};
 use ttac::write_atomically;

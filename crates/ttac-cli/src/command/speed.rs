@@ -9,10 +9,10 @@ use ttac::burn;
 use ttac::burn::module::{Module, Param};
 use ttac::burn::tensor::{Device, Tensor, TensorData};
 use ttac::checkpoint::InputContract;
-use ttac::data::{Batch, Dataset, Images, SampleId, Samples};
-use ttac::kernels;
+use ttac::data::{Batch, Clouds, Dataset, Images, SampleId, SetInfo};
+use ttac::kernels::Context;
 use ttac::loss::cross_entropy;
-use ttac::method::{MethodConfig, Minibatch, Preset, Setting, Stage};
+use ttac::method::{MethodSpec, Minibatch, Prediction, Preset, Setting};
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{AnchorConfig, SourceLabels, collect};
 
@@ -21,7 +21,11 @@ use crate::args::{Options, Speed, Work};
 use crate::device;
 
 pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
-    kernels::force(args.implementation.into());
+    let context = Context::default().with_implementation(args.implementation.into());
+    context.scope(|| measure(args, options))
+}
+
+fn measure(args: &Speed, options: &Options) -> anyhow::Result<()> {
     let architecture = architecture(&args.arch, args.classes.get(), &args.set)?;
     let device = device::parse(&options.device)?;
     let start_megabytes = resident_megabytes("VmRSS:");
@@ -29,10 +33,7 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
     let batch = args.batch_size.get();
     let repeats = args.repeats.get();
     let mut parts_seconds = None;
-    let size = match architecture.fewest_points() {
-        Some(_) => [architecture.image_size(), 1],
-        None => [architecture.image_size(); 2],
-    };
+    let size = architecture.input().size();
     let seconds = match args.work {
         Work::Eval => forward(&network, batch, size, &device, repeats),
         Work::Train => step(network.trainable(Adaptable::All), batch, size, repeats),
@@ -142,25 +143,21 @@ fn step(network: Network, batch: usize, size: [usize; 2], repeats: usize) -> Vec
 /// An arriving batch, as the protocols without a queue treat it: TENT predicts first, as in its
 /// original, the others after they have learned. All samples are accepted, so that every class has
 /// its part.
-fn adapt<B: Backbone + 'static>(
+fn adapt<B: Backbone + Sync + 'static>(
     args: &Speed,
     network: &B,
     size: [usize; 2],
     device: &Device,
 ) -> anyhow::Result<Vec<f64>> {
     let (name, batch) = (args.method.as_str(), args.batch_size.get());
-    let mut config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue)?;
-    if matches!(config, MethodConfig::Ttac(_)) {
+    let mut config = MethodSpec::preset(name, Preset::Recommended, Setting::NoQueue)?;
+    if name.starts_with("ttac") {
         let covariance = serde_json::to_string(&args.covariance)?;
         config = config
             .with_field("filter.mode", "none")?
             .with_field("class_covariance", covariance.trim_matches('"'))?;
     }
-    let source = MadeUp {
-        classes: args.classes.get(),
-        count: (4 * args.classes.get()).max(400),
-        size,
-    };
+    let source = MadeUp::new(args.classes.get(), size);
     let input = InputContract::measured(&source, 100)?;
     let anchors = AnchorConfig {
         labels: SourceLabels::True,
@@ -176,7 +173,11 @@ fn adapt<B: Backbone + 'static>(
         device,
         |_| {},
     )?;
-    let mut method = config.init(network.clone(), Some(&anchors))?;
+    let mut method = config.build(network.clone(), Some(&anchors))?;
+    let order = match name {
+        "tent" => Prediction::PredictFirst,
+        _ => Prediction::AdaptFirst,
+    };
     let minibatch = Minibatch {
         ids: (0..batch as SampleId).collect(),
         images: images(batch, size, device),
@@ -184,11 +185,7 @@ fn adapt<B: Backbone + 'static>(
     };
     let mut failed = None;
     let seconds = timed(args.repeats.get(), || {
-        let result = match name {
-            "tent" => method.predict_then_learn(&minibatch, &Stage::SINGLE),
-            _ => method.learn_then_predict(&minibatch, &Stage::SINGLE),
-        };
-        match result {
+        match method.observe(&minibatch, order) {
             Ok((logits, _)) => drop(logits.into_data()),
             Err(error) => failed = Some(error),
         }
@@ -220,47 +217,34 @@ impl Backbone for Given {
         first * self.scale.val().unsqueeze()
     }
 
-    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.fc.forward(features)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.fc.weight.val()
-    }
-
-    fn num_features(&self) -> usize {
-        self.scale.dims()[0]
-    }
-
-    fn num_classes(&self) -> usize {
-        self.fc.weight.dims()[0]
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "fc"
+    fn classifier(&self) -> &Linear {
+        &self.fc
     }
 }
 
 /// Noise with labels, for anchors that mean nothing: images, or clouds where the width is one.
 struct MadeUp {
-    classes: usize,
-    count: usize,
+    info: SetInfo,
     size: [usize; 2],
 }
 
+impl MadeUp {
+    fn new(classes: usize, size: [usize; 2]) -> Self {
+        let names = (0..classes).map(|class| format!("class {class}"));
+        Self {
+            info: SetInfo::new("made-up", (4 * classes).max(400), names),
+            size,
+        }
+    }
+
+    fn label(&self, id: SampleId) -> usize {
+        id as usize % self.info.classes.len()
+    }
+}
+
 impl Dataset for MadeUp {
-    fn name(&self) -> &'static str {
-        "made-up"
-    }
-
-    fn len(&self) -> usize {
-        self.count
-    }
-
-    fn classes(&self) -> Vec<String> {
-        (0..self.classes)
-            .map(|class| format!("class {class}"))
-            .collect()
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> ttac::Result<Batch> {
@@ -272,22 +256,28 @@ impl Dataset for MadeUp {
                 (state >> 24) as u8
             })
         });
-        let images = if width == 1 {
-            let values: Vec<f32> = bytes.map(|byte| f32::from(byte) / 128.0 - 1.0).collect();
-            Images::from_clouds(height, &values)
+        let samples = if width == 1 {
+            let values = bytes.map(|byte| f32::from(byte) / 128.0 - 1.0).collect();
+            let points = height;
+            Clouds { points, values }.into()
         } else {
+            let pixels = bytes.collect();
             Images {
                 height,
                 width,
-                pixels: bytes.collect(),
+                pixels,
             }
+            .into()
         };
         Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images,
-            },
-            labels: ids.iter().map(|&id| id as usize % self.classes).collect(),
+            ids: ids.to_vec(),
+            samples,
+            labels: Some(ids.iter().map(|&id| self.label(id)).collect()),
         })
+    }
+
+    fn labels(&self) -> ttac::Result<Option<Vec<usize>>> {
+        let ids = 0..self.info.len as SampleId;
+        Ok(Some(ids.map(|id| self.label(id)).collect()))
     }
 }

@@ -1,17 +1,17 @@
-//! `ttac train`
+//! `ttac train`: trains a network on labelled images.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use serde_json::json;
-use ttac::backbone::{Architecture, Network};
+use serde_json::{Value, json};
+use ttac::backbone::{Architecture, InputForm, Network};
 use ttac::burn::tensor::Device;
 use ttac::checkpoint::{
     Checkpoint, FORMAT, Header, InputContract, Objective, Provenance, fingerprint,
 };
-use ttac::data::{Dataset, OpenOptions, Part, Split, default_root};
+use ttac::data::{Dataset, DatasetExt, OpenOptions, Part, Split, default_root};
 use ttac::train::{Ended, EpochReport, StepReport, TrainConfig, Trainer, Watch};
 use ttac::write_atomically;
 
@@ -20,111 +20,158 @@ use crate::args::{Keep, Options, Train};
 use crate::progress::{Progress, Unit, say};
 use crate::{device, interrupt};
 
-/// Outputs of a projection head that is added to a network.
+/// The number of outputs of a projection head that is added to a network.
 const PROJECTION: usize = 128;
 
-/// Images that mean and deviation are measured on.
+/// The number of images on which mean and deviation are measured.
 const MEASURED_IMAGES: usize = 10_000;
 
 pub fn run(args: &Train, options: &Options) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
-    let from = match &args.from {
-        Some(path) => Some(Checkpoint::load(path, &device)?),
-        None => None,
-    };
-    let config = config(args, takes_clouds(args, from.as_ref())?);
+    let from = args.from.as_ref();
+    let from = from
+        .map(|path| Checkpoint::load(path, &device))
+        .transpose()?;
+    let from = from.as_ref();
+    let config = config(args, takes_clouds(args, from)?);
     config.validate()?;
-    let data = open(args, from.as_ref())?;
-    let classes = data.classes();
-    let architecture = network_for(args, from.as_ref(), classes.len())?;
-    let files = Files::of(&args.out);
-    let mut trainer = if args.resume {
-        Trainer::resume(&files.state, &config, &architecture, data.as_ref(), &device)?
-    } else {
-        if files.state.exists() {
-            bail!(
-                "there is a run in `{}`; continue it with `--resume`, or choose another folder",
-                args.out.display()
-            );
-        }
-        let input = input(args, from.as_ref(), &architecture, data.as_ref())?;
-        fresh(
-            &config,
-            &architecture,
-            from.as_ref(),
-            input,
-            data.as_ref(),
-            &device,
-        )?
-    };
-    let header = Header {
-        format: FORMAT,
+    let data = open(args, from)?;
+    let architecture = network_for(args, from, data.classes().len())?;
+    let run = Run {
+        args,
+        from,
+        config,
+        data,
         architecture,
-        classes,
-        input: trainer.input().clone(),
-        augmentation: config.augmentation,
-        objective: config.objective,
-        provenance: Provenance {
-            program: program(),
-            command: command_line(),
-            source: from.as_ref().map(|source| {
-                let digest = fingerprint(&source.header.architecture, &source.network);
-                format!("started from fingerprint {digest}")
-            }),
-        },
+        files: Files::of(&args.out),
+        device,
     };
-
-    interrupt::listen();
-    let steps = (data.len() - config.held_out) / config.batch_size * config.epochs;
-    let total = steps * config.batch_size;
-    let done = trainer.step() * config.batch_size;
-    let progress = Progress::new("train", total as u64, Unit::Images).at(done as u64);
-    let mut watch = Follower {
-        progress,
-        files: &files,
-        header: &header,
-        config: &config,
-        images: steps / config.epochs * config.batch_size,
-        log: kept_log(&files.log, trainer.log().len()),
-        keep_best: args.keep == Keep::Best,
-        problem: None,
-    };
-    let ended = trainer.run(data.as_ref(), &files.state, args.save_every, &mut watch)?;
-    if let Some(problem) = watch.problem.take() {
-        return Err(problem);
-    }
-    drop(watch);
-    if ended == Ended::Stopped {
-        bail!(
-            "stopped after step {} of {steps}; the same command with `--resume` continues",
-            trainer.step()
-        );
-    }
+    let mut trainer = run.trainer()?;
+    let header = run.header(&trainer);
+    run.train(&mut trainer, &header)?;
     if args.keep == Keep::Last {
-        save(&files.model, &header, trainer.network())?;
+        save(&run.files.model, &header, trainer.network())?;
     }
-    let last = trainer.log().last().map_or("{}", String::as_str);
-    let last: serde_json::Value = serde_json::from_str(last)?;
-    let checkpoint = Checkpoint::load(&files.model, &device)?;
-    let digest = fingerprint(&checkpoint.header.architecture, &checkpoint.network);
-    let result = json!({
-        "model": files.model,
-        "log": files.log,
-        "fingerprint": digest,
-        "architecture": header.architecture.name(),
-        "config": config,
-        "last_epoch": last,
-    });
-    let text = format!(
-        "wrote {}: {}, {} epochs, fingerprint {digest}",
-        files.model.display(),
-        header.architecture.name(),
-        config.epochs
-    );
+    let (result, text) = run.summary(&trainer)?;
     print(options.json, &result, &text)
 }
 
-/// The files of a run.
+/// A training run as it was asked for.
+struct Run<'a> {
+    args: &'a Train,
+    /// The checkpoint that the run starts from.
+    from: Option<&'a Checkpoint>,
+    config: TrainConfig,
+    data: Box<dyn Dataset>,
+    architecture: Architecture,
+    files: Files,
+    device: Device,
+}
+
+impl Run<'_> {
+    /// Starts the run, or resumes the one in the folder.
+    fn trainer(&self) -> anyhow::Result<Trainer> {
+        let data = self.data.as_ref();
+        let state = &self.files.state;
+        if self.args.resume {
+            let trainer =
+                Trainer::resume(state, &self.config, &self.architecture, data, &self.device);
+            return Ok(trainer?);
+        }
+        if state.exists() {
+            bail!(
+                "there is a run in `{}`; continue it with `--resume`, or choose another folder",
+                self.args.out.display()
+            );
+        }
+        Ok(Trainer::new(
+            self.config.clone(),
+            self.architecture.clone(),
+            self.from.map(|checkpoint| &checkpoint.network),
+            input(self.args, self.from, &self.architecture, data)?,
+            data,
+            &self.device,
+        )?)
+    }
+
+    /// The header of the checkpoints that the run writes.
+    fn header(&self, trainer: &Trainer) -> Header {
+        let source = self.from.map(|source| {
+            let digest = fingerprint(&source.header.architecture, &source.network);
+            format!("started from fingerprint {digest}")
+        });
+        Header {
+            format: FORMAT,
+            architecture: self.architecture.clone(),
+            classes: self.data.classes().to_vec(),
+            input: trainer.input().clone(),
+            augmentation: self.config.augmentation,
+            objective: self.config.objective,
+            provenance: Provenance {
+                program: program(),
+                command: command_line(),
+                source,
+            },
+        }
+    }
+
+    /// Trains to the end. An error says if the run was stopped, or if its log could not be written.
+    fn train(&self, trainer: &mut Trainer, header: &Header) -> anyhow::Result<()> {
+        interrupt::listen();
+        let config = &self.config;
+        let steps = (self.data.len() - config.held_out) / config.batch_size * config.epochs;
+        let total = steps * config.batch_size;
+        let done = trainer.step() * config.batch_size;
+        let mut watcher = TrainingWatcher {
+            progress: Progress::new("train", total as u64, Unit::Images).at(done as u64),
+            files: &self.files,
+            header,
+            config,
+            images: steps / config.epochs * config.batch_size,
+            log: kept_log(&self.files.log, trainer.log().len()),
+            keep_best: self.args.keep == Keep::Best,
+            problem: None,
+        };
+        let (data, state) = (self.data.as_ref(), &self.files.state);
+        let ended = trainer.run(data, state, self.args.save_every, &mut watcher)?;
+        if let Some(problem) = watcher.problem.take() {
+            return Err(problem);
+        }
+        if ended == Ended::Stopped {
+            bail!(
+                "stopped after step {} of {steps}; the same command with `--resume` continues",
+                trainer.step()
+            );
+        }
+        Ok(())
+    }
+
+    /// What is printed of a finished run, as JSON and as text.
+    fn summary(&self, trainer: &Trainer) -> anyhow::Result<(Value, String)> {
+        let last = trainer.log().last().map_or("{}", String::as_str);
+        let last: Value = serde_json::from_str(last)?;
+        let model = &self.files.model;
+        let checkpoint = Checkpoint::load(model, &self.device)?;
+        let digest = fingerprint(&checkpoint.header.architecture, &checkpoint.network);
+        let name = self.architecture.name();
+        let result = json!({
+            "model": model,
+            "log": self.files.log,
+            "fingerprint": digest,
+            "architecture": name,
+            "config": self.config,
+            "last_epoch": last,
+        });
+        let text = format!(
+            "wrote {}: {name}, {} epochs, fingerprint {digest}",
+            model.display(),
+            self.config.epochs
+        );
+        Ok((result, text))
+    }
+}
+
+/// The files that a run writes.
 struct Files {
     model: PathBuf,
     state: PathBuf,
@@ -141,16 +188,17 @@ impl Files {
     }
 }
 
-/// Whether the network looks at clouds of points.
+/// Tells whether the network takes clouds of points.
 fn takes_clouds(args: &Train, from: Option<&Checkpoint>) -> anyhow::Result<bool> {
     let architecture = match (from, &args.arch) {
         (Some(source), _) => source.header.architecture.clone(),
         (None, Some(name)) => Architecture::by_name(name, 1)?,
         (None, None) => unreachable!("clap asks for one of them"),
     };
-    Ok(architecture.fewest_points().is_some())
+    Ok(matches!(architecture.input(), InputForm::Clouds { .. }))
 }
 
+/// The constants that were asked for; the objective and the kind of samples decide the rest.
 fn config(args: &Train, clouds: bool) -> TrainConfig {
     let defaults = if clouds {
         TrainConfig::clouds(args.epochs)
@@ -176,10 +224,14 @@ fn config(args: &Train, clouds: bool) -> TrainConfig {
     }
 }
 
+/// Opens the training images that were asked for.
 fn open(args: &Train, from: Option<&Checkpoint>) -> anyhow::Result<Box<dyn Dataset>> {
     let asked = match (from, &args.arch) {
         (Some(source), _) => super::for_model(&source.header),
-        (None, Some(name)) => OpenOptions::new(architecture(name, 1, &args.set)?.image_size()),
+        (None, Some(name)) => {
+            let [size, _] = architecture(name, 1, &args.set)?.input().size();
+            OpenOptions::new(size)
+        }
         (None, None) => unreachable!("clap asks for one of them"),
     };
     let root = args.root.clone();
@@ -198,7 +250,8 @@ fn open(args: &Train, from: Option<&Checkpoint>) -> anyhow::Result<Box<dyn Datas
     Ok(data)
 }
 
-/// The architecture, with the head that the objective needs where it can have one.
+/// The architecture that was asked for. The head that the objective needs is added where the
+/// architecture can have one.
 fn network_for(
     args: &Train,
     from: Option<&Checkpoint>,
@@ -213,7 +266,7 @@ fn network_for(
         (None, None) => unreachable!("clap asks for one of them"),
     };
     let config = serde_json::to_value(&network)?;
-    let lacks = |field: &str| config.get(field).is_some_and(serde_json::Value::is_null);
+    let lacks = |field: &str| config.get(field).is_some_and(Value::is_null);
     if args.objective == Objective::Simclr && lacks("projection") {
         network = network.with_field("projection", &PROJECTION.to_string())?;
         say(&format!(
@@ -223,6 +276,7 @@ fn network_for(
     Ok(network)
 }
 
+/// The contract of the network's input: the checkpoint's, or one that is measured or named.
 fn input(
     args: &Train,
     from: Option<&Checkpoint>,
@@ -232,46 +286,23 @@ fn input(
     if let Some(source) = from {
         return Ok(source.header.input.clone());
     }
-    if let Some(fewest) = architecture.fewest_points() {
-        let sample = data.batch(&[0])?.samples.images;
-        let contract = InputContract::points(sample.height, fewest);
+    if let InputForm::Clouds { fewest, .. } = architecture.input() {
+        let sample = data.batch(&[0])?.samples;
+        let points = sample.as_clouds().map_or(fewest, |clouds| clouds.points);
+        let contract = InputContract::Clouds { points, fewest };
         // Refuses images, and clouds that are too small, before anything is trained.
         contract.normalise(&sample, &Device::default())?;
         return Ok(contract);
     }
-    let measured = InputContract::measured(data, MEASURED_IMAGES)?;
-    Ok(match &args.normalise {
-        None => measured,
-        Some(name) => {
-            let (mean, std) = normalisation(name)?;
-            InputContract {
-                mean,
-                std,
-                ..measured
-            }
-        }
-    })
+    let mut contract = InputContract::measured(data, MEASURED_IMAGES)?;
+    if let (InputContract::Images { mean, std, .. }, Some(name)) = (&mut contract, &args.normalise)
+    {
+        (*mean, *std) = normalisation(name)?;
+    }
+    Ok(contract)
 }
 
-fn fresh(
-    config: &TrainConfig,
-    architecture: &Architecture,
-    from: Option<&Checkpoint>,
-    input: InputContract,
-    data: &dyn Dataset,
-    device: &Device,
-) -> anyhow::Result<Trainer> {
-    let source = from.map(|checkpoint| &checkpoint.network);
-    Ok(Trainer::new(
-        config.clone(),
-        architecture.clone(),
-        source,
-        input,
-        data,
-        device,
-    )?)
-}
-
+/// Writes a checkpoint.
 fn save(path: &Path, header: &Header, network: Network) -> ttac::Result<()> {
     let checkpoint = Checkpoint {
         header: header.clone(),
@@ -280,15 +311,15 @@ fn save(path: &Path, header: &Header, network: Network) -> ttac::Result<()> {
     checkpoint.save(path)
 }
 
-/// The lines of a log that belong to the epochs of the resumed state.
+/// Reads the lines of a log that belong to the epochs of the resumed state.
 fn kept_log(path: &Path, epochs: usize) -> String {
     let old = std::fs::read_to_string(path).unwrap_or_default();
     let lines = old.lines().take(epochs);
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Progress, log and best weights.
-struct Follower<'a> {
+/// Shows progress, writes the log, keeps the best weights and stops the run on Ctrl-C.
+struct TrainingWatcher<'a> {
     progress: Progress,
     files: &'a Files,
     header: &'a Header,
@@ -299,7 +330,7 @@ struct Follower<'a> {
     problem: Option<anyhow::Error>,
 }
 
-impl Watch for Follower<'_> {
+impl Watch for TrainingWatcher<'_> {
     fn step(&mut self, report: &StepReport) -> ControlFlow<()> {
         self.progress.note(format!(
             "epoch {}/{} loss {:.3} error {:.2} %",

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::World;
+use crate::{World, ended};
 
 const TRAIN: &str = "train --data shapes10 --subset 400 --arch resnet20-cifar --set depth=8 \
                      --set width=4 --held-out 40 --batch-size 40 --epochs 2";
@@ -64,19 +64,16 @@ fn anchors_belong_to_one_model() {
         world.json("anchors --model run/model.safetensors --data shapes10 --estimate --json");
     assert!(info["file_bytes"].as_u64().unwrap() > 1000);
     world.stdout(&format!("{TRAIN} --seed 1 --out other"));
-    let error = world.error(&ADAPT.replace("run/model", "other/model"));
-    assert!(
-        error.contains("anchors do not belong to this model"),
-        "{error}"
+    world.fails_with(
+        &ADAPT.replace("run/model", "other/model"),
+        &["anchors do not belong to this model"],
     );
-    let error = world.error(&ADAPT.replace("--anchors a ", ""));
-    assert!(error.contains("`ttac anchors`"), "{error}");
+    world.fails_with(&ADAPT.replace("--anchors a ", ""), &["`ttac anchors`"]);
     let mut bytes = std::fs::read(world.path("a")).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     std::fs::write(world.path("a"), bytes).unwrap();
-    let error = world.error(ADAPT);
-    assert!(error.contains("digest"), "{error}");
+    world.fails_with(ADAPT, &["digest"]);
 }
 
 #[test]
@@ -138,8 +135,7 @@ fn a_subset_can_be_chosen_at_random() {
     assert_eq!(random["samples"], 12);
     assert_eq!(random["classes"][0], "disk");
     assert!(classes(&first) < 4 && classes(&random) > 4);
-    let error = world.error(&format!("{adapt} --choose last"));
-    assert!(error.contains("last"), "{error}");
+    world.fails_with(&format!("{adapt} --choose last"), &["last"]);
 }
 
 #[test]
@@ -158,8 +154,7 @@ fn mistakes_are_named() {
         } else {
             format!("{ADAPT} {change}")
         };
-        let error = world.error(&command);
-        assert!(error.contains(expected), "{change}: {error}");
+        world.fails_with(&command, &[expected]);
     }
 }
 
@@ -194,15 +189,10 @@ fn pictures_without_labels_are_predicted_and_never_scored() {
         assert!(line.contains(&named), "{line}");
     }
     assert!(world.stdout(command).contains("whose labels are unknown"));
-    assert!(
-        world
-            .error(&format!("{command} --out r"))
-            .contains("no labels")
-    );
-    let error = world.error("eval --model run/model.safetensors --data image-folder --root flat");
-    assert!(
-        error.contains("expected a folder for every class"),
-        "{error}"
+    world.fails_with(&format!("{command} --out r"), &["no labels"]);
+    world.fails_with(
+        "eval --model run/model.safetensors --data image-folder --root flat",
+        &["expected a folder for every class"],
     );
 }
 
@@ -298,10 +288,9 @@ fn a_grid_that_was_cut_short_ends_like_one_that_was_not() {
     let result = world.json("bench grid.toml --out part --json");
     assert_eq!(result["run_now"], 4);
     assert_eq!(cells(&world, "part").len(), 12);
-    let error = world.error("report part");
-    assert!(
-        error.contains("row `TTAC`: its cells differ in `constants`"),
-        "{error}"
+    world.fails_with(
+        "report part",
+        &["row `TTAC`: its cells differ in `constants`"],
     );
 }
 
@@ -335,14 +324,13 @@ fn all_mistakes_of_a_grid_are_named_before_it_runs() {
     let wrong = GRID
         .replace("batch-size", "batchsize")
         .replace("method = \"test\"", "methd = \"test\"");
-    std::fs::write(world.path("grid.toml"), wrong).unwrap();
-    let error = world.error("bench grid.toml --out o");
-    assert!(error.contains("did you mean `batch-size`?"), "{error}");
-    assert!(error.contains("did you mean `method`?"), "{error}");
+    refuses_grid(
+        &world,
+        &wrong,
+        &["did you mean `batch-size`?", "did you mean `method`?"],
+    );
     let wrong = GRID.replace("anchors = \"a\"", "protocol = \"y-o\"");
-    std::fs::write(world.path("grid.toml"), wrong).unwrap();
-    let error = world.error("bench grid.toml --out o");
-    assert!(error.contains("row `TTAC`"), "{error}");
+    refuses_grid(&world, &wrong, &["row `TTAC`"]);
     assert!(!world.path("o").exists());
 }
 
@@ -353,19 +341,21 @@ fn a_row_without_a_name_is_named_by_its_method_and_a_grid_may_be_a_row() {
     std::fs::write(world.path("grid.toml"), format!("{alone}method = \"bn\"\n")).unwrap();
     let plan = world.json("bench grid.toml --out o --dry-run --json");
     assert_eq!(plan["cells"][0], "bn snow 0");
-    std::fs::write(world.path("grid.toml"), format!("{alone}methd = \"bn\"\n")).unwrap();
-    let error = world.error("bench grid.toml --out o");
-    assert!(
-        error.contains("neither a `name` nor a single `method`"),
-        "{error}"
+    refuses_grid(
+        &world,
+        &format!("{alone}methd = \"bn\"\n"),
+        &[
+            "neither a `name` nor a single `method`",
+            "did you mean `method`?",
+        ],
     );
-    assert!(error.contains("did you mean `method`?"), "{error}");
-    std::fs::write(world.path("grid.toml"), "").unwrap();
-    let error = world.error("bench grid.toml --out o");
-    assert!(
-        error.contains("neither a `[grid]` nor a `[[row]]`"),
-        "{error}"
-    );
+    refuses_grid(&world, "", &["neither a `[grid]` nor a `[[row]]`"]);
+}
+
+/// Asserts that `bench` does not run a grid, and says all of these words.
+fn refuses_grid(world: &World, grid: &str, words: &[&str]) {
+    std::fs::write(world.path("grid.toml"), grid).unwrap();
+    world.fails_with("bench grid.toml --out o", words);
 }
 
 #[test]
@@ -413,4 +403,80 @@ fn a_report_is_a_page_that_needs_nothing_else() {
     assert!(page.contains("after: ttac"));
     let info = world.stdout("info lone/record.features.safetensors");
     assert!(info.contains("features"), "{info}");
+}
+
+/// Writes pictures into a folder without classes.
+fn pictures(world: &World, folder: &str, count: usize, pixel: impl Fn(usize) -> u8) {
+    std::fs::create_dir(world.path(folder)).unwrap();
+    for number in 0..count {
+        let picture = image::RgbImage::from_pixel(32, 32, image::Rgb([pixel(number); 3]));
+        let path = world.path(folder).join(format!("{number:04}.png"));
+        picture.save(path).unwrap();
+    }
+}
+
+#[test]
+fn a_guard_stops_an_unlabelled_stream_of_grey_pictures_with_exit_1() {
+    let world = adapted();
+    pictures(&world, "grey", 300, |_| 127);
+    let command = "adapt --model run/model.safetensors --anchors a --data image-folder --root grey \
+                   --no-queue --batch-size 64 --predictions p.csv";
+    let output = ended(&mut world.ttac(&format!("{command} --guard stop")), 1);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("1 of 10 classes"), "{error}");
+    assert!(error.contains("hint: `--guard warn`"), "{error}");
+    let predictions = std::fs::read_to_string(world.path("p.csv")).unwrap();
+    assert_eq!(
+        predictions.lines().count(),
+        65,
+        "what was predicted is kept"
+    );
+    for (action, said) in [
+        ("warn", "1 of 10 classes"),
+        ("reset", "reset to the source"),
+    ] {
+        let result = world.json(&format!("{command} --guard {action} --json"));
+        assert_eq!(result["samples"], 300);
+        assert!(result["warnings"].to_string().contains(said), "{result}");
+    }
+}
+
+#[test]
+fn a_record_is_run_again_with_the_same_bits() {
+    let world = adapted();
+    world.stdout(&format!("{ADAPT} --seed 5 --out records/first.json"));
+    world.stdout("bench records/first.json --out again");
+    let files = std::fs::read_dir(world.path("again")).unwrap();
+    let file = files.map(|file| file.unwrap().path()).next().unwrap();
+    let read = |path| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let (first, again) = (read(world.path("records/first.json")), read(file));
+    for field in ["predictions", "card", "curve", "error_percent"] {
+        assert_eq!(again["record"][field], first[field], "{field}");
+    }
+}
+
+#[test]
+fn a_stream_at_a_speed_answers_late_batches_without_learning() {
+    let world = adapted();
+    let result = world.json(&format!("{ADAPT} --speed 1e9 --log log --json"));
+    assert_eq!(
+        result["late"], 160,
+        "all but the first of five batches of 40"
+    );
+    let log = std::fs::read_to_string(world.path("log")).unwrap();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 5);
+    assert!(lines[0]["updates"].as_u64().unwrap() > 0 && lines[0]["late"] == false);
+    assert!(
+        lines[1..]
+            .iter()
+            .all(|line| line["updates"] == 0 && line["late"] == true)
+    );
+    let slow = world.json(&format!("{ADAPT} --speed 1e-3 --json"));
+    assert_eq!(slow["late"], 0);
 }

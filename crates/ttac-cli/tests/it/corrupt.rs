@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use ttac_corrupt::{Corruption, Corruptor, Severity};
 
-use super::World;
+use crate::{PROGRAM, World, ended};
 
 const IMAGE: usize = 32 * 32 * 3;
 
@@ -205,13 +205,10 @@ fn folders_hold_the_same_pixels_as_arrays() {
     }
     // A folder that is not ours is left alone.
     std::fs::create_dir(world.path("folders/snow")).unwrap();
-    let error = world.error(&format!(
-        "{} --out folders --format folder",
-        run.replace("fog", "snow")
-    ));
-    assert!(
-        error.contains("exists and is not in the manifest"),
-        "{error}"
+    let snow = run.replace("fog", "snow");
+    world.fails_with(
+        &format!("{snow} --out folders --format folder"),
+        &["exists and is not in the manifest"],
     );
 }
 
@@ -230,15 +227,13 @@ fn a_full_disk_leaves_no_half_file() {
     let world = World::new();
     let run = |arguments: &str| {
         // A limit on the size of files fails like a full disk does: in the middle of a write.
-        let program = assert_cmd::cargo::cargo_bin("ttac");
         let limited = format!(
-            "trap '' XFSZ; ulimit -f 2000; exec {} corrupt --data shapes10 --severity all --subset 1000 {arguments}",
-            program.display()
+            "trap '' XFSZ; ulimit -f 2000; exec {PROGRAM} corrupt --data shapes10 --severity all --subset 1000 {arguments}"
         );
-        let mut shell = assert_cmd::Command::new("bash");
-        let output = shell.args(["-c", &limited]).current_dir(world.path(""));
-        let failed = output.env_remove("TTAC_FROST").assert().code(2);
-        String::from_utf8(failed.get_output().stderr.clone()).unwrap()
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", &limited]).current_dir(world.path(""));
+        let failed = ended(shell.env_remove("TTAC_FROST"), 2);
+        String::from_utf8(failed.stderr).unwrap()
     };
     let error = run("--corruption saturate --out full");
     assert!(

@@ -13,13 +13,25 @@ mod demo;
 mod tables;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use assert_cmd::Command;
 use serde_json::Value;
+use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A folder with a tiny PyTorch file, and the command running in it.
 struct World(TempDir);
+
+/// The command under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ttac");
+
+/// Runs a command that has to end with a status, and shows what it said if it does not.
+pub fn ended(command: &mut Command, code: i32) -> Output {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command:?}:\n{errors}");
+    output
+}
 
 impl World {
     fn new() -> Self {
@@ -35,7 +47,7 @@ impl World {
     }
 
     fn ttac(&self, arguments: &str) -> Command {
-        let mut command = Command::cargo_bin("ttac").unwrap();
+        let mut command = Command::new(PROGRAM);
         command
             .args(arguments.split_whitespace())
             .current_dir(self.0.path())
@@ -47,15 +59,23 @@ impl World {
 
     /// Standard output of a command that has to succeed.
     fn stdout(&self, arguments: &str) -> String {
-        let output = self.ttac(arguments).assert().success();
-        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+        let output = ended(&mut self.ttac(arguments), 0);
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Standard error of a command that has to fail with status 2.
     fn error(&self, arguments: &str) -> String {
-        let output = self.ttac(arguments).assert().code(2);
-        assert!(output.get_output().stdout.is_empty());
-        String::from_utf8(output.get_output().stderr.clone()).unwrap()
+        let output = ended(&mut self.ttac(arguments), 2);
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Runs a command that has to fail with status 2, and with all of these words in its message.
+    fn fails_with(&self, arguments: &str, words: &[&str]) {
+        let error = self.error(arguments);
+        for words in words {
+            assert!(error.contains(words), "`{words}` is not in: {error}");
+        }
     }
 
     fn json(&self, arguments: &str) -> Value {
@@ -64,6 +84,14 @@ impl World {
 
     fn import(&self) {
         self.stdout(&format!("import tiny.pt {IMPORT}"));
+    }
+
+    /// A world with an imported model, and the images that it classifies.
+    fn with_model_and_data() -> Self {
+        let world = Self::new();
+        world.import();
+        world.make_cifar10();
+        world
     }
 
     /// 10,000 images of noise in CIFAR-10's layout.
@@ -123,9 +151,7 @@ fn an_import_can_be_described_exported_and_imported_again() {
 
 #[test]
 fn eval_keeps_its_json_contract() {
-    let world = World::new();
-    world.import();
-    world.make_cifar10();
+    let world = World::with_model_and_data();
     let command = "eval --model model.safetensors --data cifar10 --subset 300 --predictions p.csv";
     let result = world.json(&format!("{command} --json"));
     let keys: Vec<&String> = result.as_object().unwrap().keys().collect();
@@ -187,10 +213,9 @@ fn a_model_and_data_of_different_classes_do_not_go_together() {
 fn as_many_classes_of_other_things_are_refused() {
     let world = World::new();
     world.import();
-    let error = world.error("eval --model model.safetensors --data shapes10");
-    assert!(
-        error.contains("expected `airplane`, `automobile`") && error.contains("found `disk`"),
-        "{error}"
+    world.fails_with(
+        "eval --model model.safetensors --data shapes10",
+        &["expected `airplane`, `automobile`", "found `disk`"],
     );
 }
 
@@ -215,12 +240,33 @@ fn mistakes_are_answered_with_help() {
     ]
     .join("---\n"));
     world.import();
-    let error = world.error("eval --model model.safetensors --data cifar10");
-    assert!(
-        error.contains("hint: `ttac fetch cifar10` brings it"),
-        "{error}"
+    world.fails_with(
+        "eval --model model.safetensors --data cifar10",
+        &["hint: `ttac fetch cifar10` brings it"],
     );
     assert!(!world.path("m").exists());
+}
+
+#[test]
+fn an_empty_variable_is_not_set() {
+    let world = World::new();
+    world.import();
+    let eval = "eval --model model.safetensors --data shapes10 --subset 20 --severity 1";
+    let with = |corruption: &str, folder: &str| {
+        let mut command = world.ttac(&format!("{eval} --corruption {corruption}"));
+        let failed = ended(command.env("TTAC_FROST", folder), 2);
+        String::from_utf8(failed.stderr).unwrap()
+    };
+    // The model has other classes; the images under snow were opened.
+    let error = with("snow", "");
+    assert!(error.starts_with("error: classes of"), "{error}");
+    let error = with("frost", "");
+    for words in [
+        "error: invalid corruption: `frost` needs its photographs\n",
+        "hint: `--frost-textures DIR` or `$TTAC_FROST` says where they lie",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]
@@ -264,8 +310,7 @@ fn eval_reads_corruptions_and_folders_of_pictures() {
         ),
         ("cifar-10", "hint: did you mean `cifar10`?"),
     ] {
-        let error = world.error(&format!("{eval} {rest}"));
-        assert!(error.contains(expected), "{error}");
+        world.fails_with(&format!("{eval} {rest}"), &[expected]);
     }
 
     // Ten classes with one picture each, one of which is broken.
@@ -277,11 +322,7 @@ fn eval_reads_corruptions_and_folders_of_pictures() {
     }
     std::fs::write(world.path("pictures/horse/b.png"), "broken").unwrap();
     let folder = format!("{eval} image-folder --root pictures");
-    let error = world.error(&folder);
-    assert!(
-        error.contains("pictures/horse/b.png`: not a whole PNG"),
-        "{error}"
-    );
+    world.fails_with(&folder, &["pictures/horse/b.png`: not a whole PNG"]);
     let result = world.json(&format!("{folder} --skip-bad --json"));
     assert_eq!(result["samples"], 10);
     assert_eq!(result["card"]["skipped"], 1);
@@ -290,6 +331,21 @@ fn eval_reads_corruptions_and_folders_of_pictures() {
             .stdout(&format!("{folder} --skip-bad"))
             .contains("1 left out")
     );
+}
+
+/// An empty variable is as good as none.
+#[test]
+fn an_empty_frost_variable_names_no_folder() {
+    let world = World::with_model_and_data();
+    let eval = "eval --model model.safetensors --data cifar10 --subset 2 --severity 3 --corruption";
+    let run = |corruption: &str, code: i32| {
+        let mut command = world.ttac(&format!("{eval} {corruption}"));
+        ended(command.env("TTAC_FROST", ""), code)
+    };
+    run("snow", 0);
+    run("frost-like", 0);
+    let error = String::from_utf8(run("frost", 2).stderr).unwrap();
+    assert!(error.contains("`frost` needs its photographs"), "{error}");
 }
 
 #[test]
@@ -316,29 +372,118 @@ fn the_list_of_data_sets_says_what_is_installed() {
     assert!(world.stdout("fetch --list").contains("not installed"));
 }
 
+/// What bash offers for the last word of a command line, by the script that `completions` prints.
+fn completed_by_bash(script: &Path, words: &[&str]) -> Vec<String> {
+    let [.., previous, current] = words else {
+        panic!("a command line has at least two words")
+    };
+    let program = format!(
+        "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _ttac ttac '{current}' '{previous}'; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        words.join(" "),
+        words.len() - 1
+    );
+    let output = Command::new("bash").args(["-c", &program]).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    output.lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn completions_name_the_commands() {
+fn completions_complete_commands_and_options() {
     let world = World::new();
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            world
-                .stdout(&format!("completions {shell}"))
-                .contains("import")
-        );
+    let script = world.path("ttac.bash");
+    std::fs::write(&script, world.stdout("completions bash")).unwrap();
+    assert_eq!(completed_by_bash(&script, &["ttac", "im"]), ["import"]);
+    assert_eq!(
+        completed_by_bash(&script, &["ttac", "e"]),
+        ["export", "eval"]
+    );
+    assert_eq!(
+        completed_by_bash(&script, &["ttac", "import", "--al"]),
+        ["--allow-partial"]
+    );
+    assert_eq!(
+        completed_by_bash(&script, &["ttac", "corrupt", "--format", ""]),
+        ["npy", "folder"]
+    );
+
+    // The other shells are not at hand: their scripts offer every command that the help lists.
+    let help = world.stdout("--help");
+    let commands = help.split("Commands:\n").nth(1).unwrap();
+    let commands = commands.lines().take_while(|line| !line.is_empty());
+    // Lines that go on are indented further.
+    let commands: Vec<&str> = commands
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|command| !command.is_empty())
+        .collect();
+    assert!(commands.len() >= 14 && commands.contains(&"completions"));
+    let (zsh, fish) = (
+        world.stdout("completions zsh"),
+        world.stdout("completions fish"),
+    );
+    for command in commands {
+        assert!(zsh.contains(&format!("'{command}:")), "{command}");
+        assert!(fish.contains(&format!("-a \"{command}\"")), "{command}");
     }
+    world.fails_with("completions abacus", &["abacus", "bash", "fish", "zsh"]);
 }
 
 #[test]
 fn speed_is_measured_and_reported() {
     let world = World::new();
-    let tiny = "--arch resnet20-cifar --set depth=8 --set width=4 --batch-size 2 --repeats 1";
-    for work in ["train", "norm", "eval"] {
-        let result = world.json(&format!("speed {tiny} --work {work} --json"));
+    let tiny = "--arch resnet20-cifar --set depth=8 --set width=4 --repeats 3";
+    for (work, method) in [
+        ("train", Value::Null),
+        ("norm", Value::Null),
+        ("eval", Value::Null),
+        ("adapt", "ttac".into()),
+    ] {
+        let start = Instant::now();
+        let result = world.json(&format!("speed {tiny} --batch-size 2 --work {work} --json"));
+        let wall = start.elapsed().as_secs_f64();
         assert_eq!(result["work"], work);
-        assert!(result["minimum_seconds"].as_f64().unwrap() > 0.0);
+        assert_eq!(result["batch"], 2);
+        assert_eq!(result["method"], method);
+        let number = |name: &str| result[name].as_f64().unwrap();
+        let (minimum, median) = (number("minimum_seconds"), number("median_seconds"));
+        assert!(0.0 < minimum && minimum <= median, "{result}");
+        // One run to warm up, and three that are measured.
+        assert!(3.0 * minimum + median < wall, "{wall} s: {result}");
+        assert_eq!(number("images_per_second"), 2.0 / minimum);
+        // A step of adaptation is timed beside its parts.
+        let parts = &result["parts_minimum_seconds"];
+        let names: Vec<&String> = parts
+            .as_object()
+            .into_iter()
+            .flat_map(|p| p.keys())
+            .collect();
+        assert_eq!(
+            names,
+            if work == "adapt" {
+                vec!["eval", "train"]
+            } else {
+                vec![]
+            }
+        );
+        // Sixty-four times the work takes longer.
+        if work == "train" {
+            let more = world.json(&format!("speed {tiny} --batch-size 128 --json"));
+            assert!(
+                more["minimum_seconds"].as_f64().unwrap() > minimum,
+                "{more} {result}"
+            );
+        }
     }
-    let text = world.stdout(&format!("speed {tiny} --implementation burn"));
-    assert!(text.contains("images/s"), "{text}");
+    let text = world.stdout(&format!(
+        "speed {tiny} --batch-size 2 --implementation burn"
+    ));
+    assert!(
+        text.starts_with("resnet20-cifar batch 2: ")
+            && text.contains(" ms in the middle of 3 runs, ")
+            && text.contains(" images/s"),
+        "{text}"
+    );
     let error = world.error("speed --arch resnet20-cifar --set depth");
     assert_eq!(error, "error: `--set depth`: expected FIELD=VALUE\n");
 }

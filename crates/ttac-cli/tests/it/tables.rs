@@ -1,17 +1,17 @@
-//! Tables in the documents are what the command prints.
+//! Tables in the documents are what the command prints, and lists of options those it has.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use assert_cmd::Command;
+use std::process::Command;
+
+use crate::{PROGRAM, ended};
 
 /// What `ttac report` prints, called in the root of the repository.
 fn report(root: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::cargo_bin("ttac").unwrap();
-    let output = command.current_dir(root).arg("report").args(arguments);
-    let output = output.output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    let mut command = Command::new(PROGRAM);
+    command.current_dir(root).arg("report").args(arguments);
+    String::from_utf8(ended(&mut command, 0).stdout).unwrap()
 }
 
 /// Panics unless a document has what the command prints.
@@ -23,6 +23,32 @@ fn check(root: &Path, document: &str, arguments: &[&str]) {
         "{document} lacks what `ttac report {}` prints:\n{printed}",
         arguments.join(" ")
     );
+}
+
+/// The options that a text names, in order.
+fn options(text: &str) -> BTreeSet<&str> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '-';
+    let names = text.match_indices("--").map(|(start, _)| {
+        let rest = &text[start..];
+        &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())]
+    });
+    let is_name = |name: &&str| name[2..].starts_with(|c: char| c.is_ascii_lowercase());
+    names.filter(is_name).collect()
+}
+
+#[test]
+fn the_document_of_report_lists_its_options() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/report.md")).unwrap();
+    let table = text.split("| option | what it does |").nth(1).unwrap();
+    let table = table.split("\n\n").next().unwrap();
+    let help = report(&root, &["--help"]);
+    let mut expected = options(help.split("Options:").nth(1).unwrap());
+    // These are not about tables.
+    for everywhere in ["--device", "--threads", "--help"] {
+        assert!(expected.remove(everywhere), "{everywhere}");
+    }
+    assert_eq!(options(table), expected);
 }
 
 #[test]
@@ -44,5 +70,28 @@ fn tables_in_the_documents_are_what_the_command_prints() {
     assert!(found > 10, "{found} tables");
     let records = "results/cifar10-c/records";
     check(&root, "results/cifar10-c/README.md", &[records]);
-    check(&root, "README.md", &[records, "--means"]);
+    check(&root, "docs/results.md", &[records, "--means"]);
+    check_front_page(&root, &report(&root, &[records, "--means"]));
+}
+
+/// The front page has some rows of the printed table, each with its mean.
+fn check_front_page(root: &Path, printed: &str) {
+    let text = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let table = text.split("| method | mean error |").nth(1).unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut found = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let name = cells[1].split('`').nth(1).unwrap();
+        let line = printed
+            .lines()
+            .find(|line| line.starts_with(&format!("| {name} [")));
+        let mean = line.unwrap().split('|').nth(2).unwrap().trim();
+        assert_eq!(mean, cells[2], "{name}");
+        found += 1;
+    }
+    assert!(found > 4, "{found} rows");
 }

@@ -2,23 +2,28 @@ use rayon::prelude::*;
 
 use super::kernel::{Kernel, view};
 use super::noise::choose;
-use super::{Mesh, Point, PointCorruption};
+use super::{Cloud, Mesh, Point, PointCorruption};
 use crate::random::Stream;
 use crate::{Error, Severity};
 
-/// Clouds of one size.
+/// Clouds that all have the same number of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clouds {
-    /// Points in a cloud.
+    /// The number of points in a cloud.
     pub points: usize,
-    /// `[count, points, 3]`.
+    /// The coordinates, `[count, points, 3]`.
     pub values: Vec<f32>,
 }
 
 impl Clouds {
-    /// How many clouds.
+    /// Returns the number of clouds.
     pub fn count(&self) -> usize {
-        self.values.len() / (3 * self.points).max(1)
+        self.each().len()
+    }
+
+    /// Iterates over the clouds, each `[points, 3]`.
+    pub fn each(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact((3 * self.points).max(1))
     }
 }
 
@@ -37,12 +42,12 @@ const CLOUDS: u8 = 128;
 const CHOICES: u8 = 192;
 
 impl PointCorruptor {
-    /// A corruptor with a seed, that starts from 1,024 points.
+    /// Makes a corruptor with a seed that starts from 1,024 points.
     pub fn new(seed: u64) -> Self {
         Self { seed, points: 1024 }
     }
 
-    /// The same for another number of points.
+    /// Starts from another number of points.
     ///
     /// # Panics
     /// If it is zero.
@@ -53,12 +58,12 @@ impl PointCorruptor {
         self
     }
 
-    /// The seed of all streams.
+    /// Returns the seed of all streams.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many points a corruption starts from.
+    /// Returns the number of points that a corruption starts from.
     pub fn points(&self) -> usize {
         self.points
     }
@@ -118,7 +123,7 @@ impl PointCorruptor {
             .par_iter()
             .zip(indices)
             .map(|(cloud, &index)| {
-                let cloud: Vec<Point> = match &slots {
+                let cloud: Cloud = match &slots {
                     Some(slots) => slots
                         .iter()
                         .map(|&slot| cloud[slot].map(f64::from))
@@ -132,8 +137,8 @@ impl PointCorruptor {
         Ok(gather(&corrupted))
     }
 
-    /// Clouds of what occlusion or LiDAR leave of meshes, `points` points each for occlusion and three quarters of that
-    /// for LiDAR. `indices` has the position of each mesh in its set. The severity is a side to look from.
+    /// Makes clouds of what occlusion or LiDAR leave of meshes, `points` points each for occlusion and three quarters of
+    /// that for LiDAR. `indices` has the position of each mesh in its set. The severity is a side to look from.
     ///
     /// Meshes that cannot be rendered are all named in the error.
     ///

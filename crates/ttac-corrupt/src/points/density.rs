@@ -1,7 +1,7 @@
 //! Holes, thin places and dense places.
 
-use super::Point;
 use super::noise::choose;
+use super::{Cloud, Point};
 use crate::random::Random;
 
 /// Points that go with every hole.
@@ -12,7 +12,7 @@ pub(super) const PLACE: usize = 100;
 pub(super) const THINNED: usize = 75;
 
 /// `holes` times, the [`HOLE`] points nearest to a random one go, itself included.
-pub(super) fn cutout(mut cloud: Vec<Point>, holes: usize, random: &mut impl Random) -> Vec<Point> {
+pub(super) fn cutout(mut cloud: Cloud, holes: usize, random: &mut impl Random) -> Cloud {
     for _ in 0..holes {
         let gone = nearest(&cloud, HOLE, random);
         remove(&mut cloud, &gone);
@@ -21,11 +21,7 @@ pub(super) fn cutout(mut cloud: Vec<Point>, holes: usize, random: &mut impl Rand
 }
 
 /// `places` times, of the [`PLACE`] points nearest to a random one [`THINNED`] go.
-pub(super) fn decrease(
-    mut cloud: Vec<Point>,
-    places: usize,
-    random: &mut impl Random,
-) -> Vec<Point> {
+pub(super) fn decrease(mut cloud: Cloud, places: usize, random: &mut impl Random) -> Cloud {
     for _ in 0..places {
         let place = nearest(&cloud, PLACE, random);
         let gone = choose(PLACE, THINNED, random);
@@ -38,11 +34,11 @@ pub(super) fn decrease(
 /// `places` times, the [`PLACE`] points nearest to a random one move to the output, which is filled up to `total` by
 /// points of the rest, drawn with replacement.
 pub(super) fn increase(
-    mut cloud: Vec<Point>,
+    mut cloud: Cloud,
     places: usize,
     total: usize,
     random: &mut impl Random,
-) -> Vec<Point> {
+) -> Cloud {
     let mut dense = Vec::with_capacity(total);
     for _ in 0..places {
         let place = nearest(&cloud, PLACE, random);
@@ -71,7 +67,7 @@ fn nearest(cloud: &[Point], count: usize, random: &mut impl Random) -> Vec<usize
 }
 
 /// Takes points out; the others keep their order.
-fn remove(cloud: &mut Vec<Point>, gone: &[usize]) {
+fn remove(cloud: &mut Cloud, gone: &[usize]) {
     let mut keep = vec![true; cloud.len()];
     for &index in gone {
         keep[index] = false;

@@ -2,7 +2,7 @@
 
 use super::density::{HOLE, PLACE, THINNED};
 use super::radial::{Basis, Radial};
-use super::{Mesh, MeshProblem, Point, PointCorruption, density, lattice, noise, pose, view};
+use super::{Cloud, Mesh, MeshProblem, PointCorruption, density, lattice, noise, pose, view};
 use crate::Severity;
 use crate::random::Random;
 
@@ -64,12 +64,7 @@ impl Kernel {
     }
 
     /// Corrupts a cloud; `total` is the size the result has if nothing is added or taken.
-    pub(super) fn apply(
-        &self,
-        cloud: Vec<Point>,
-        total: usize,
-        random: &mut impl Random,
-    ) -> Vec<Point> {
+    pub(super) fn apply(&self, cloud: Cloud, total: usize, random: &mut impl Random) -> Cloud {
         match *self {
             Self::Uniform(c) => noise::uniform(cloud, c, random),
             Self::Gaussian(c) => noise::gaussian(cloud, c, random),
@@ -94,7 +89,7 @@ pub(super) fn view(
     mesh: &Mesh,
     total: usize,
     random: &mut impl Random,
-) -> Result<Vec<Point>, MeshProblem> {
+) -> Result<Cloud, MeshProblem> {
     match corruption {
         PointCorruption::Lidar => view::lidar(mesh, side, total, random),
         _ => view::occlusion(mesh, side, total, random),

@@ -1,6 +1,6 @@
 //! Free-form deformation: a jelly around the cloud, pulled at 5 x 5 x 5 control points.
 
-use super::Point;
+use super::Cloud;
 use super::pose::norm;
 use crate::random::Random;
 
@@ -12,7 +12,7 @@ const BOX: f64 = 2.0;
 
 /// `p + sum over (i, j, k) of B_i(u) B_j(v) B_k(w) d_ijk`, with Bernstein polynomials B of degree 4 and (u, v, w) the
 /// place in the box. A displacement d has coordinates U(-c, c) in parts of the box. Points outside the box stay.
-pub(super) fn free_form(mut cloud: Vec<Point>, c: f64, random: &mut impl Random) -> Vec<Point> {
+pub(super) fn free_form(mut cloud: Cloud, c: f64, random: &mut impl Random) -> Cloud {
     let mut displacements = [[0.0; 3]; SIDE * SIDE * SIDE];
     for value in displacements.as_flattened_mut() {
         *value = BOX * random.uniform(-c, c);

@@ -5,31 +5,31 @@ use super::Point;
 /// A surface of triangles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mesh {
-    /// Corners, in any unit.
+    /// The corners, in any unit.
     pub vertices: Vec<[f32; 3]>,
-    /// Triangles, by the positions of their corners in `vertices`. Either side of a triangle is seen.
+    /// The triangles, by the positions of their corners in `vertices`. Either side of a triangle is seen.
     pub faces: Vec<[u32; 3]>,
 }
 
-/// Why nothing can be seen of a mesh.
+/// Why a mesh cannot be rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeshProblem {
-    /// It has no triangle.
+    /// The mesh has no triangle.
     NoFaces,
     /// A triangle has a corner that does not exist.
     MissingVertex {
-        /// The triangle.
+        /// The position of the triangle.
         face: usize,
     },
     /// A corner has a coordinate that is infinite or not a number.
     NotFinite {
-        /// The corner.
+        /// The position of the corner.
         vertex: usize,
     },
     /// All corners are at one place.
     NoExtent,
-    /// No pixel of the depth image shows it.
+    /// No pixel of the depth image shows the mesh.
     EmptyDepth,
 }
 

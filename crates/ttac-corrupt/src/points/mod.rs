@@ -62,3 +62,6 @@ pub use mesh::{Mesh, MeshProblem};
 
 /// A point while it is worked on.
 pub(crate) type Point = [f64; 3];
+
+/// The points of one cloud while they are worked on.
+pub(crate) type Cloud = Vec<Point>;

@@ -1,11 +1,11 @@
 //! Points that move or appear at random.
 
-use super::Point;
+use super::Cloud;
 use super::pose::norm;
 use crate::random::Random;
 
 /// Every coordinate + U(-c, c).
-pub(super) fn uniform(mut cloud: Vec<Point>, c: f64, random: &mut impl Random) -> Vec<Point> {
+pub(super) fn uniform(mut cloud: Cloud, c: f64, random: &mut impl Random) -> Cloud {
     for value in cloud.as_flattened_mut() {
         *value += random.uniform(-c, c);
     }
@@ -13,7 +13,7 @@ pub(super) fn uniform(mut cloud: Vec<Point>, c: f64, random: &mut impl Random) -
 }
 
 /// Every coordinate + N(0, c^2). The recipe cuts at the box instead of calling `norm`.
-pub(super) fn gaussian(mut cloud: Vec<Point>, c: f64, random: &mut impl Random) -> Vec<Point> {
+pub(super) fn gaussian(mut cloud: Cloud, c: f64, random: &mut impl Random) -> Cloud {
     for value in cloud.as_flattened_mut() {
         *value = (*value + c * random.normal()).clamp(-1.0, 1.0);
     }
@@ -21,11 +21,7 @@ pub(super) fn gaussian(mut cloud: Vec<Point>, c: f64, random: &mut impl Random) 
 }
 
 /// One more point for every `share` points, anywhere in the box.
-pub(super) fn background(
-    mut cloud: Vec<Point>,
-    share: usize,
-    random: &mut impl Random,
-) -> Vec<Point> {
+pub(super) fn background(mut cloud: Cloud, share: usize, random: &mut impl Random) -> Cloud {
     for _ in 0..cloud.len() / share {
         cloud.push(std::array::from_fn(|_| random.uniform(-1.0, 1.0)));
     }
@@ -33,7 +29,7 @@ pub(super) fn background(
 }
 
 /// One of `share` points moves by 0.1 one way or the other along every axis.
-pub(super) fn impulse(mut cloud: Vec<Point>, share: usize, random: &mut impl Random) -> Vec<Point> {
+pub(super) fn impulse(mut cloud: Cloud, share: usize, random: &mut impl Random) -> Cloud {
     for index in choose(cloud.len(), cloud.len() / share, random) {
         for value in &mut cloud[index] {
             *value += 0.1 * sign(random);
@@ -43,11 +39,7 @@ pub(super) fn impulse(mut cloud: Vec<Point>, share: usize, random: &mut impl Ran
 }
 
 /// One of `share` points once more, + U(-.05, .05) in every coordinate.
-pub(super) fn upsampling(
-    mut cloud: Vec<Point>,
-    share: usize,
-    random: &mut impl Random,
-) -> Vec<Point> {
+pub(super) fn upsampling(mut cloud: Cloud, share: usize, random: &mut impl Random) -> Cloud {
     for index in choose(cloud.len(), cloud.len() / share, random) {
         cloud.push(cloud[index].map(|value| value + random.uniform(-0.05, 0.05)));
     }

@@ -2,7 +2,7 @@
 //! generator of `replay`. Its renderer casts rays where ours fills triangles.
 
 use super::kernel::{Kernel, view};
-use super::{Mesh, Point, PointCorruption};
+use super::{Cloud, Mesh, Point, PointCorruption};
 use crate::Severity;
 use crate::random::Random;
 use crate::replay::Replay;
@@ -16,7 +16,7 @@ const COMPARED: usize = 32;
 const BOUND: f64 = 2e-6;
 
 /// 2,048 points on an ellipsoid, as f32.
-fn cloud() -> Vec<Point> {
+fn cloud() -> Cloud {
     let mut random = Replay::new(7);
     let mut cloud = Vec::new();
     while cloud.len() < 2048 {

@@ -2,8 +2,8 @@
 
 use std::f64::consts::PI;
 
-use super::Point;
 use super::pose::norm;
+use super::{Cloud, Point};
 use crate::random::Random;
 
 /// Control points along an axis.
@@ -62,12 +62,7 @@ impl Radial {
     }
 
     /// Every control point moves by length c in a direction of two random angles.
-    pub(super) fn distort(
-        &self,
-        cloud: Vec<Point>,
-        c: f64,
-        random: &mut impl Random,
-    ) -> Vec<Point> {
+    pub(super) fn distort(&self, cloud: Cloud, c: f64, random: &mut impl Random) -> Cloud {
         let mut targets: [Point; CONTROLS] = std::array::from_fn(control);
         for target in &mut targets {
             let (sin_a, cos_a) = libm::sincos(random.uniform(-PI, PI));
@@ -79,7 +74,7 @@ impl Radial {
         norm(self.interpolate(cloud, &targets))
     }
 
-    fn interpolate(&self, mut cloud: Vec<Point>, targets: &[Point; CONTROLS]) -> Vec<Point> {
+    fn interpolate(&self, mut cloud: Cloud, targets: &[Point; CONTROLS]) -> Cloud {
         let mut weights = [[0.0; 3]; UNKNOWNS];
         for (weight, row) in weights.iter_mut().zip(self.inverse.chunks_exact(UNKNOWNS)) {
             for (factor, target) in row.iter().zip(targets) {

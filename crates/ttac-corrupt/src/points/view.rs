@@ -2,10 +2,10 @@
 
 use std::f64::consts::PI;
 
-use super::Point;
 use super::mesh::{Mesh, MeshProblem};
 use super::noise::choose;
 use super::pose::{Matrix, about_x, about_y, about_z, map, norm, times};
+use super::{Cloud, Point};
 use crate::Severity;
 use crate::random::Random;
 
@@ -58,7 +58,7 @@ impl Camera {
     ///
     /// The mesh lies in [-1, 1]^3 and the camera at least 3 away, so that everything is before the camera and within
     /// the image.
-    fn render(&self, vertices: &[Point], faces: &[[u32; 3]]) -> Vec<Point> {
+    fn render(&self, vertices: &[Point], faces: &[[u32; 3]]) -> Cloud {
         // Nearness is 1 / depth, which is linear in the pixels of a triangle. Nothing is infinitely far.
         let mut nearness = vec![0.0; WIDTH * HEIGHT];
         let seen: Vec<Point> = vertices
@@ -120,7 +120,7 @@ pub(super) fn occlusion(
     side: Severity,
     points: usize,
     random: &mut impl Random,
-) -> Result<Vec<Point>, MeshProblem> {
+) -> Result<Cloud, MeshProblem> {
     let tilt = random.uniform(PI * 2.0 / 3.0, PI * 5.0 / 6.0);
     let camera = Camera::new(azimuth(side, random), tilt, 3.0);
     let seen = look(mesh, &camera, points, random)?;
@@ -134,7 +134,7 @@ pub(super) fn lidar(
     side: Severity,
     points: usize,
     random: &mut impl Random,
-) -> Result<Vec<Point>, MeshProblem> {
+) -> Result<Cloud, MeshProblem> {
     let camera = Camera::new(azimuth(side, random), PI * 5.0 / 8.0, 5.0);
     let seen = look(mesh, &camera, points, random)?;
     let rings = rings(seen, &camera.position);
@@ -158,7 +158,7 @@ fn look(
     camera: &Camera,
     points: usize,
     random: &mut impl Random,
-) -> Result<Vec<Point>, MeshProblem> {
+) -> Result<Cloud, MeshProblem> {
     let seen = camera.render(&norm(mesh.checked()?), &mesh.faces);
     if seen.is_empty() {
         return Err(MeshProblem::EmptyDepth);
@@ -174,7 +174,7 @@ fn look(
 
 /// Points by their angle from the vertical through the scanner, in steps of one degree from the smallest: those in the
 /// middle half of a step are moved to its middle, the others are dropped.
-fn rings(seen: Vec<Point>, scanner: &Point) -> Vec<Point> {
+fn rings(seen: Cloud, scanner: &Point) -> Cloud {
     let polar: Vec<[f64; 3]> = seen
         .into_iter()
         .map(|point| {
@@ -210,7 +210,7 @@ fn rings(seen: Vec<Point>, scanner: &Point) -> Vec<Point> {
 }
 
 /// Meshes of ModelNet40 stand on the xy plane, its clouds do not: p Rx(-pi/2) Ry(0) Rz(pi).
-fn upright(cloud: Vec<Point>) -> Vec<Point> {
+fn upright(cloud: Cloud) -> Cloud {
     let turns = [about_x(-PI / 2.0), about_y(0.0), about_z(PI)];
     turns.iter().fold(cloud, map)
 }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn rings_lie_on_cones_of_one_degree() {
-        let cloud: Vec<Point> = (0..500)
+        let cloud: Cloud = (0..500)
             .map(|i| {
                 [
                     0.3,

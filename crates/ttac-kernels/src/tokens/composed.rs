@@ -1,14 +1,13 @@
-//! Every op of this module as a composition of Burn's own ops, for all backends, and as the oracle of the kernels.
+//! The ops of transformers as compositions of Burn's own ops.
 
 use burn::tensor::{Tensor, activation};
 
-use super::{AttentionOptions, Before};
+use super::ops::{AttentionOptions, Before};
 
 /// See [`crate::linear`].
 pub fn linear(
     x: Tensor<2>,
-    weight: Tensor<2>,
-    bias: Tensor<1>,
+    (weight, bias): (Tensor<2>, Tensor<1>),
     before: Before,
     residual: Option<Tensor<2>>,
 ) -> Tensor<2> {

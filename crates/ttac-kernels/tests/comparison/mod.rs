@@ -1,5 +1,7 @@
 //! Numbers to compute with, and how far results are from what was expected.
 
+#![allow(dead_code)] // not every test needs all of it
+
 /// Reproducible values, roughly uniform in `-1 .. 1`.
 pub fn values(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -2,35 +2,39 @@
 
 use ttac_kernels::kernels::{ConvShape, Epilogue, GroupParams, NormBackward, PoolShape};
 
-/// Calls `f(input index, weight index, output index)` for every product of a convolution.
-fn products(s: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {
-    for n in 0..s.batch {
-        for i in 0..s.out_height() {
-            for j in 0..s.out_width() {
-                for a in 0..s.kernel {
-                    for b in 0..s.kernel {
-                        let (h, w) = (
-                            (i * s.stride + a).wrapping_sub(s.padding),
-                            (j * s.stride + b).wrapping_sub(s.padding),
-                        );
-                        if h >= s.height || w >= s.width {
-                            continue;
-                        }
-                        for c in 0..s.in_channels {
-                            for o in 0..s.out_channels {
-                                f(
-                                    ((n * s.height + h) * s.width + w) * s.in_channels + c,
-                                    ((o * s.in_channels + c) * s.kernel + a) * s.kernel + b,
-                                    ((n * s.out_height() + i) * s.out_width() + j) * s.out_channels
-                                        + o,
-                                );
-                            }
-                        }
-                    }
-                }
+/// Calls `f(input pixel, tap, output pixel)` for every input pixel that lies under a place of a square window. Pixels count from the first of the batch.
+fn under_windows(
+    batch: usize,
+    [height, width]: [usize; 2],
+    [out_height, out_width]: [usize; 2],
+    [kernel, stride, padding]: [usize; 3],
+    mut f: impl FnMut(usize, usize, usize),
+) {
+    for place in 0..batch * out_height * out_width {
+        let (row, j) = (place / out_width, place % out_width);
+        let (n, i) = (row / out_height, row % out_height);
+        for tap in 0..kernel * kernel {
+            let h = (i * stride + tap / kernel).wrapping_sub(padding);
+            let w = (j * stride + tap % kernel).wrapping_sub(padding);
+            if h < height && w < width {
+                f((n * height + h) * width + w, tap, place);
             }
         }
     }
+}
+
+/// Calls `f(input index, weight index, output index)` for every product of a convolution.
+fn products(s: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {
+    let (input, output) = ([s.height, s.width], [s.out_height(), s.out_width()]);
+    let window = [s.kernel, s.stride, s.padding];
+    under_windows(s.batch, input, output, window, |from, tap, to| {
+        for c in 0..s.in_channels {
+            for o in 0..s.out_channels {
+                let weight = (o * s.in_channels + c) * s.kernel * s.kernel + tap;
+                f(from * s.in_channels + c, weight, to * s.out_channels + o);
+            }
+        }
+    });
 }
 
 pub fn conv_forward(x: &[f32], w: &[f32], s: &ConvShape, e: &Epilogue) -> Vec<f64> {
@@ -172,30 +176,14 @@ pub fn group_norm(x: &[f32], dy: &[f32], mask: &[f32], p: &GroupParams) -> Group
     }
 }
 
-/// Calls `f(input index, output index, pixel)` for every input under every window.
+/// Calls `f(input index, output index, pixel)` for every input under every window; the pixel is counted inside its image.
 pub fn windows(s: &PoolShape, mut f: impl FnMut(usize, usize, usize)) {
-    for n in 0..s.batch {
-        for i in 0..s.out_height() {
-            for j in 0..s.out_width() {
-                for a in 0..s.kernel {
-                    for b in 0..s.kernel {
-                        let (h, w) = (
-                            (i * s.stride + a).wrapping_sub(s.padding),
-                            (j * s.stride + b).wrapping_sub(s.padding),
-                        );
-                        if h >= s.height || w >= s.width {
-                            continue;
-                        }
-                        for c in 0..s.channels {
-                            f(
-                                ((n * s.height + h) * s.width + w) * s.channels + c,
-                                ((n * s.out_height() + i) * s.out_width() + j) * s.channels + c,
-                                h * s.width + w,
-                            );
-                        }
-                    }
-                }
-            }
+    let (input, output) = ([s.height, s.width], [s.out_height(), s.out_width()]);
+    let window = [s.kernel, s.stride, s.padding];
+    under_windows(s.batch, input, output, window, |from, _, to| {
+        for c in 0..s.channels {
+            let pixel = from % (s.height * s.width);
+            f(from * s.channels + c, to * s.channels + c, pixel);
         }
-    }
+    });
 }

@@ -6,31 +6,48 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData, activation::leaky_relu};
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use ttac_kernels::{ConvOptions, LeakyNormOptions, Neighbours, cloud_pool, conv2d, edge_conv};
 
+use super::family::{Entry, Family, InputForm, Published};
 use super::layers::{Linear, Parameterless};
 use super::{Backbone, BatchNorm, NormMode};
+use crate::rng::seeded;
+
+pub(super) const ENTRY: Entry<DgcnnConfig> = Entry {
+    family: "dgcnn",
+    about: "graphs of nearest neighbours among points",
+    weights: "the authors' PyTorch program (Wang et al.)",
+    published: &[Published::new("dgcnn", "1.8 M", |num_classes| {
+        DgcnnConfig {
+            k: 20,
+            width: 64,
+            embedding: 1024,
+            feature: CloudFeature::Penultimate,
+            num_classes,
+        }
+    })],
+};
 
 /// Slope of the activations below zero.
 const SLOPE: f32 = 0.2;
 
-/// Configuration of a [`Dgcnn`].
+/// Configures a [`Dgcnn`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DgcnnConfig {
-    /// Neighbours of a point, itself included.
+    /// Number of neighbours of a point, itself included.
     pub k: usize,
-    /// Channels of the first two edge convolutions; the others have twice and four times as many.
+    /// Number of channels of the first two edge convolutions; the others have twice and four times as many.
     pub width: usize,
-    /// Channels of the embedding that is pooled; the layers of the classifier have half and a quarter of it.
+    /// Number of channels of the embedding that is pooled; the layers behind it have half and a quarter of it.
     pub embedding: usize,
-    /// What counts as the feature of a cloud.
+    /// The activation that counts as the feature of a cloud.
     #[serde(default)]
     pub feature: CloudFeature,
-    /// Number of classes.
+    /// Number of classes the network tells apart.
     pub num_classes: usize,
 }
 
@@ -38,31 +55,17 @@ pub struct DgcnnConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloudFeature {
-    /// The input of the last layer, `embedding / 4` long: the classifier is linear.
+    /// The feature is the input of the last layer, `embedding / 4` long, so that the classifier is linear.
     #[default]
     Penultimate,
-    /// The pooled embedding, maximum and mean, `2 embedding` long. The classifier has three layers, whose norms always use their
-    /// running statistics.
+    /// The feature is the pooled embedding, maximum and mean, `2 embedding` long. Three layers lie between it and the scores; their
+    /// norms always use their running statistics.
     Pooled,
 }
 
 impl DgcnnConfig {
-    pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.k > 255 {
-            problems.push(format!("`k` must be 1 to 255, found {}", self.k));
-        }
-        if !self.embedding.is_multiple_of(4) {
-            problems.push(format!(
-                "`embedding` must be a multiple of 4, found {}",
-                self.embedding
-            ));
-        }
-        problems
-    }
-
-    /// The network with all weights zero and fresh norms.
-    pub fn init(&self, device: &Device) -> Dgcnn {
+    /// Builds the network with all weights zero and fresh norms.
+    pub(super) fn init(&self, device: &Device) -> Dgcnn {
         let (w, e) = (self.width, self.embedding);
         let edge = |inputs: usize, outputs: usize| {
             let zeros = Tensor::zeros([outputs, 2 * inputs, 1, 1], device);
@@ -99,28 +102,56 @@ impl DgcnnConfig {
     }
 }
 
-/// Weight of an edge convolution.
+impl Family for DgcnnConfig {
+    fn input(&self) -> InputForm {
+        InputForm::Clouds {
+            points: 1024,
+            fewest: self.k,
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.k > 255 {
+            problems.push(format!("`k` must be 1 to 255, found {}", self.k));
+        }
+        if !self.embedding.is_multiple_of(4) {
+            problems.push(format!(
+                "`embedding` must be a multiple of 4, found {}",
+                self.embedding
+            ));
+        }
+        problems
+    }
+
+    /// The authors' program holds each of its first five norms twice, as `bn1` and as `conv1.1`.
+    fn ignored_keys(&self) -> &'static [&'static str] {
+        &["conv1.1.", "conv2.1.", "conv3.1.", "conv4.1.", "conv5.1."]
+    }
+}
+
+/// Holds the weight of an edge convolution.
 #[derive(Module, Debug)]
 pub struct EdgeWeight {
     /// `[out_channels, 2 in_channels, 1, 1]`.
     pub weight: Param<Tensor<4>>,
 }
 
-/// Weight of a product at every point.
+/// Holds the weight of a linear layer without a bias that is applied to every point.
 #[derive(Module, Debug)]
 pub struct PointWeight {
     /// `[out_channels, in_channels, 1]`.
     pub weight: Param<Tensor<3>>,
 }
 
-/// Weight of a linear layer without a bias.
+/// Holds the weight of a linear layer without a bias that is applied to a cloud's embedding.
 #[derive(Module, Debug)]
 pub struct MatrixWeight {
     /// `[outputs, inputs]`.
     pub weight: Param<Tensor<2>>,
 }
 
-/// See the [module](self).
+/// A network on graphs of nearest neighbours, as the [module](self) describes it.
 #[derive(Module, Debug)]
 pub struct Dgcnn {
     conv1: (EdgeWeight, Parameterless),
@@ -143,7 +174,7 @@ pub struct Dgcnn {
 }
 
 impl Dgcnn {
-    /// Maximum and mean of the embedding: `[batch, points, 1, 3]` to `[batch, 2 embedding]`.
+    /// Computes the maximum and the mean of the embedding over the points: `[batch, points, 1, 3]` to `[batch, 2 embedding]`.
     pub fn embed(&self, clouds: Tensor<4>, norm: NormMode) -> Tensor<2> {
         let [batch, points, _, axes] = clouds.dims();
         let mut x: Tensor<3> = clouds.reshape([batch, points, axes]);
@@ -177,8 +208,8 @@ impl Dgcnn {
         out.y
     }
 
-    /// The input of the last layer: `[batch, 2 embedding]` to `[batch, embedding / 4]`. In training half of both layers' values are
-    /// dropped, which ones is drawn from `dropout`.
+    /// Computes the input of the last layer: `[batch, 2 embedding]` to `[batch, embedding / 4]`. With `dropout`, which draws them, half
+    /// of the values of both layers are dropped.
     fn hidden(
         &self,
         pooled: Tensor<2>,
@@ -199,7 +230,7 @@ fn leaky(layer: &BatchNorm) -> LeakyNormOptions {
     }
 }
 
-/// One edge convolution on the graph of nearest neighbours in its own input, `[batch, points, in]` to `[batch, points, out]`.
+/// Applies an edge convolution on the graph of nearest neighbours in its own input, `[batch, points, in]` to `[batch, points, out]`.
 fn edges(
     conv: &EdgeWeight,
     layer: &BatchNorm,
@@ -223,14 +254,14 @@ fn edges(
     out.y
 }
 
-/// Norm and activation of vectors, `[batch, channels]`.
+/// Normalises vectors, `[batch, channels]`, and applies the activation.
 fn activate(layer: &BatchNorm, x: Tensor<2>, norm: NormMode) -> Tensor<2> {
     let [batch, channels] = x.dims();
     let x = layer.forward(x.reshape([batch, 1, 1, channels]), None, false, norm);
     leaky_relu(x.reshape([batch, channels]), f64::from(SLOPE))
 }
 
-/// Half of the values zero, the others doubled; all as they are without random numbers.
+/// Sets half of the values to zero and doubles the others. Without random numbers it changes nothing.
 fn drop_half(x: Tensor<2>, random: Option<&mut ChaCha8Rng>) -> Tensor<2> {
     let Some(random) = random else {
         return x;
@@ -249,13 +280,16 @@ fn drop_half(x: Tensor<2>, random: Option<&mut ChaCha8Rng>) -> Tensor<2> {
 }
 
 impl Backbone for Dgcnn {
-    /// `[batch, points, 1, 3]` to `[batch, num_features]`.
     fn features(&self, clouds: Tensor<4>, norm: NormMode) -> Tensor<2> {
         let pooled = self.embed(clouds, norm);
         if self.pooled {
             return pooled;
         }
         self.hidden(pooled, norm, None)
+    }
+
+    fn classifier(&self) -> &Linear {
+        &self.linear3
     }
 
     fn logits(&self, features: Tensor<2>) -> Tensor<2> {
@@ -269,13 +303,9 @@ impl Backbone for Dgcnn {
 
     fn training_logits(&self, clouds: Tensor<4>, draw: u64) -> Tensor<2> {
         let norm = NormMode::BatchUpdating;
-        let random = ChaCha8Rng::seed_from_u64(draw);
+        let random = seeded(draw, 0);
         let hidden = self.hidden(self.embed(clouds, norm), norm, Some(random));
         self.linear3.forward(hidden)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.linear3.weight.val()
     }
 
     fn num_features(&self) -> usize {
@@ -284,13 +314,5 @@ impl Backbone for Dgcnn {
         } else {
             self.linear3.weight.lazy_shape()[1]
         }
-    }
-
-    fn num_classes(&self) -> usize {
-        self.linear3.weight.lazy_shape()[0]
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "linear3"
     }
 }

@@ -1,15 +1,15 @@
-//! Initial weights, and identities of parameters that survive a restart.
+//! Random initial weights, and identities of parameters that survive a restart.
 
 use burn::module::{ModuleMapper, Param, ParamId};
 use burn::tensor::{Tensor, TensorData};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::Backbone;
 use super::keys::{ParameterKind, Path, map_tensors};
+use crate::rng::seeded;
 
-/// The identity of a parameter: a hash of its module path, so that the state of an optimiser
+/// Returns the identity of the parameter at a module path. It is a hash of the path, so that the state of an optimiser
 /// finds its parameter again in another process.
 pub fn parameter_id(path: &str) -> ParamId {
     ParamId::from(path_hash(path))
@@ -21,22 +21,21 @@ fn path_hash(path: &str) -> u64 {
     u64::from_le_bytes(head)
 }
 
-/// Gives every parameter its lasting identity.
+/// Gives every parameter its lasting identity, [`parameter_id`].
 pub(super) fn identify<B: Backbone>(backbone: B) -> B {
     backbone.map(&mut Identify(Path::default()))
 }
 
-/// Fresh weights: convolutions normal with variance `2 / (k * k * out_channels)` (Kaiming, fan-out),
-/// linear layers and their biases uniform within `1 / sqrt(inputs)` (biases are left at zero), tokens
-/// and positions of transformers normal with deviation 0.02, norms one and zero. Each tensor has its own random stream, keyed by seed and path, so that a change of
+/// Draws fresh weights. Those of convolutions are normal with variance `2 / (k * k * out_channels)` (Kaiming, fan-out), those of
+/// linear layers uniform within `1 / sqrt(inputs)`, and tokens and positions of transformers, `[1, _, _]`, normal with deviation
+/// 0.02. Biases stay zero, and norms as they are. Each tensor has its own random stream, keyed by seed and path, so that a change of
 /// one layer does not move the others.
 pub(super) fn randomise<B: Backbone>(backbone: B, seed: u64) -> B {
     map_tensors(backbone, |path, kind, shape| {
         if kind != ParameterKind::Weight {
             return None;
         }
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(path_hash(path));
+        let mut rng = seeded(seed, path_hash(path));
         let count = shape.iter().product();
         let values: Vec<f32> = match *shape {
             [out_channels, _, kernel, _] => {

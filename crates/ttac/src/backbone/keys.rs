@@ -1,4 +1,4 @@
-//! Parameters and buffers of a network by their published key.
+//! Listing, reading and replacing the parameters and buffers of a network by their published key.
 
 use std::collections::BTreeMap;
 
@@ -7,60 +7,66 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::Backbone;
 
-/// What a parameter is for.
+/// The part a parameter plays in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// Weights and biases of convolutions and linear layers.
+    /// It is a weight or a bias of a convolution or a linear layer, or a learned token.
     Weight,
-    /// Scale and shift of a normalisation layer.
+    /// It is the scale or the shift of a normalisation layer.
     Affine,
-    /// Running statistics: kept with the weights, never learned by gradients.
+    /// It is a running statistic, which is kept with the weights and never learned by gradients.
     Buffer,
 }
 
-/// One tensor of a network.
+/// Describes one tensor of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its key in the published checkpoint.
+    /// The key of the tensor in the published checkpoint.
     pub key: String,
-    /// Its identity in Burn's optimisers and gradients.
+    /// The identity of the tensor in Burn's optimisers and gradients.
     pub id: ParamId,
-    /// Its shape, as in PyTorch.
+    /// The shape of the tensor, as in PyTorch.
     pub shape: Vec<usize>,
-    /// What it is for.
+    /// The part the tensor plays in its layer.
     pub kind: ParameterKind,
 }
 
-/// All parameters and buffers, in the order of the module tree.
+/// Lists all parameters and buffers of a network, in the order of its modules.
 pub fn parameters<B: Backbone>(backbone: &B) -> Vec<Parameter> {
-    let mut list = List {
-        path: Path::default(),
-        found: Vec::new(),
-    };
-    backbone.visit(&mut list);
-    for parameter in &mut list.found {
-        parameter.key = backbone.published_key(&parameter.key);
-    }
-    list.found
+    let mut found = Vec::new();
+    each(backbone, false, |parameter, _| found.push(parameter));
+    found
 }
 
-/// The values of all parameters and buffers by key.
+/// Reads the values of all parameters and buffers of a network, by key.
 pub fn tensors<B: Backbone>(backbone: &B) -> BTreeMap<String, TensorData> {
-    let mut read = Read {
-        path: Path::default(),
-        found: Vec::new(),
-    };
-    backbone.visit(&mut read);
-    let named = read.found.into_iter();
-    named
-        .map(|(path, data)| (backbone.published_key(&path), data))
-        .collect()
+    let mut found = BTreeMap::new();
+    each(backbone, true, |parameter, value| {
+        found.extend(value.map(|value| (parameter.key, value)));
+    });
+    found
 }
 
-/// The network with the given values in place of its own; keys that are absent keep theirs.
+/// Calls `take` with each parameter and buffer, and with its value if values are asked for.
+fn each<B: Backbone>(
+    backbone: &B,
+    values: bool,
+    mut take: impl FnMut(Parameter, Option<TensorData>),
+) {
+    backbone.visit(&mut Read {
+        path: Path::default(),
+        values,
+        take: |mut parameter: Parameter, value| {
+            parameter.key = backbone.published_key(&parameter.key);
+            take(parameter, value);
+        },
+    });
+}
+
+/// Returns the network with the given values in place of its own. Parameters whose key is absent keep theirs.
 ///
 /// # Panics
-/// If a value has another shape than the parameter it replaces: check before.
+/// If a value has another shape than the parameter it replaces. Compare with [`parameters`] before.
 pub fn load_tensors<B: Backbone>(backbone: B, values: &BTreeMap<String, TensorData>) -> B {
     // The mapper consumes the network, so the renaming is taken from a handle beside it.
     let names = backbone.clone();
@@ -71,7 +77,7 @@ pub fn load_tensors<B: Backbone>(backbone: B, values: &BTreeMap<String, TensorDa
     })
 }
 
-/// Any module with its values replaced by `value_of(path, kind, shape)`, where that gives one.
+/// Returns any module with each value replaced by `value_of(path, kind, shape)`, where that gives one.
 pub fn map_tensors<M: Module>(
     module: M,
     value_of: impl FnMut(&str, ParameterKind, &[usize]) -> Option<TensorData>,
@@ -82,7 +88,7 @@ pub fn map_tensors<M: Module>(
     })
 }
 
-/// The path to the tensor under the visitor. Variants of an enum are choices, not parts, and have
+/// Keeps track of the path to the tensor a visitor is at. Variants of an enum are choices, not parts, and have
 /// no name in a checkpoint.
 #[derive(Default)]
 pub(super) struct Path(Vec<(String, String)>);
@@ -114,12 +120,13 @@ impl Path {
     }
 }
 
-struct List {
+struct Read<F> {
     path: Path,
-    found: Vec<Parameter>,
+    values: bool,
+    take: F,
 }
 
-impl ModuleVisitor for List {
+impl<F: FnMut(Parameter, Option<TensorData>)> ModuleVisitor for Read<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -129,31 +136,14 @@ impl ModuleVisitor for List {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.found.push(Parameter {
+        let parameter = Parameter {
             key: self.path.key(),
             id: param.id,
             shape: param.lazy_shape().to_vec(),
             kind: self.path.kind(),
-        });
-    }
-}
-
-struct Read {
-    path: Path,
-    found: Vec<(String, TensorData)>,
-}
-
-impl ModuleVisitor for Read {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.found.push((self.path.key(), param.val().to_data()));
+        };
+        let value = self.values.then(|| param.val().to_data());
+        (self.take)(parameter, value);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Convolution and linear layers, with PyTorch's parameter names and layouts.
+//! Convolution and linear layers with PyTorch's parameter names and layouts, for networks of this crate and of your own.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, activation::relu};
@@ -6,19 +6,19 @@ use ttac_kernels::{ConvOptions, conv_norm_inference, conv2d, conv2d_add};
 
 use super::{BatchNorm, NormMode};
 
-/// Convolution without bias on NHWC activations.
+/// A convolution without a bias, on activations `[batch, height, width, channels]`.
 #[derive(Module, Debug)]
 pub struct Conv2d {
-    /// `[out_channels, in_channels, k, k]`.
+    /// The weight, `[out_channels, in_channels, k, k]`.
     pub weight: Param<Tensor<4>>,
-    /// Distance between windows.
+    /// The distance between windows in pixels.
     pub stride: usize,
-    /// Zeros on each side.
+    /// The number of zeros added on each side of the image.
     pub padding: usize,
 }
 
 impl Conv2d {
-    /// Weights zero; padding `k / 2`, which keeps the size at stride one.
+    /// Builds a convolution with zero weights. Its padding is `kernel / 2`, which keeps the size at stride one.
     pub fn new(
         in_channels: usize,
         out_channels: usize,
@@ -34,12 +34,12 @@ impl Conv2d {
         }
     }
 
-    /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, out_channels]`.
+    /// Maps `[batch, height, width, in_channels]` to `[batch, out_height, out_width, out_channels]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         conv2d(x, self.weight.val(), self.options())
     }
 
-    /// `conv(x) + residual`.
+    /// Computes `conv(x) + residual` in one pass.
     pub fn forward_add(&self, x: Tensor<4>, residual: Tensor<4>) -> Tensor<4> {
         conv2d_add(x, self.weight.val(), residual, self.options())
     }
@@ -52,18 +52,18 @@ impl Conv2d {
     }
 }
 
-/// What follows the last normalisation in [`conv_norm`] and [`conv_norms`].
+/// The step behind the last normalisation in [`conv_norm`] and [`conv_norms`].
 #[derive(Debug)]
 pub enum Then {
-    /// Nothing.
+    /// Leaves the normalised values as they are.
     Nothing,
-    /// `max(0, .)`.
+    /// Applies a ReLU, `max(0, .)`.
     Relu,
-    /// `max(0, . + residual)`.
+    /// Adds a residual and applies a ReLU, `max(0, . + residual)`.
     AddRelu(Tensor<4>),
 }
 
-/// Convolution and batch norm, the pair every post-activation network is made of.
+/// Applies a convolution and a batch norm, the pair that networks are made of which normalise after they convolve.
 pub fn conv_norm(
     conv: &Conv2d,
     layer: &BatchNorm,
@@ -74,9 +74,9 @@ pub fn conv_norm(
     conv_norms(&[], (conv, layer), x, then, norm)
 }
 
-/// Pairs of convolution and batch norm: the inner ones with a ReLU behind each, then the last. With running statistics and
-/// without gradients the norms are folded into the convolutions; with those of the batch an inner norm's result goes straight into the
-/// next convolution and is never stored.
+/// Applies pairs of convolution and batch norm: the inner ones with a ReLU behind each, then the last with what `then` says. With
+/// running statistics and without gradients the norms are folded into the convolutions. With statistics of the batch the result of an
+/// inner norm goes straight into the next convolution and is never stored.
 pub fn conv_norms(
     inner: &[(&Conv2d, &BatchNorm)],
     last: (&Conv2d, &BatchNorm),
@@ -129,17 +129,17 @@ fn running(
     )
 }
 
-/// `y = x * weight^T + bias`.
+/// A linear layer: `y = x * weight^T + bias`.
 #[derive(Module, Debug)]
 pub struct Linear {
-    /// `[outputs, inputs]`.
+    /// The weight, `[outputs, inputs]`.
     pub weight: Param<Tensor<2>>,
-    /// `[outputs]`.
+    /// The bias, `[outputs]`.
     pub bias: Param<Tensor<1>>,
 }
 
 impl Linear {
-    /// All zero.
+    /// Builds a layer with zero weights.
     pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
         Self {
             weight: Param::from_tensor(Tensor::zeros([outputs, inputs], device)),
@@ -147,21 +147,35 @@ impl Linear {
         }
     }
 
-    /// `[batch, inputs]` to `[batch, outputs]`.
+    /// Maps `[batch, inputs]` to `[batch, outputs]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         x.matmul(self.weight.val().transpose()) + self.bias.val().unsqueeze()
     }
 }
 
-/// A step without parameters inside a tuple of layers. Published checkpoints number the parts of
-/// a sequence, parameter-free ones included; this keeps the count.
+/// Builds a stage of residual blocks: the first one changes channels and size, the others keep both. `block` gets the numbers
+/// of input and output channels, and the stride.
+pub(super) fn stage<B>(
+    blocks: usize,
+    in_channels: usize,
+    channels: usize,
+    stride: usize,
+    block: impl Fn(usize, usize, usize) -> B,
+) -> Vec<B> {
+    let first = std::iter::once(block(in_channels, channels, stride));
+    let others = (1..blocks).map(|_| block(channels, channels, 1));
+    first.chain(others).collect()
+}
+
+/// Stands for a step without parameters in a tuple of layers. Published checkpoints number all steps of a sequence; this one keeps
+/// the count right.
 #[derive(Module, Debug, Default)]
 pub struct Parameterless;
 
 /// A contrastive projection head: linear, ReLU, linear; keys `head.0.*` and `head.2.*`.
 pub type ProjectionHead = (Linear, Parameterless, Linear);
 
-/// A projection head with zero weights, as wide inside as the features.
+/// Builds a projection head with zero weights. Its hidden layer is as wide as the features.
 pub fn projection_head(features: usize, outputs: usize, device: &Device) -> ProjectionHead {
     (
         Linear::new(features, features, device),
@@ -170,7 +184,7 @@ pub fn projection_head(features: usize, outputs: usize, device: &Device) -> Proj
     )
 }
 
-/// The output of a projection head, `[batch, features]` to `[batch, outputs]`.
+/// Computes the output of a projection head: `[batch, features]` to `[batch, outputs]`.
 pub fn project((first, _, second): &ProjectionHead, features: Tensor<2>) -> Tensor<2> {
     second.forward(relu(first.forward(features)))
 }

@@ -1,131 +1,164 @@
 //! Classifiers, split where adaptation needs them split.
 //!
-//! A [`Backbone`] maps images (or clouds of points) to features and features to logits. [`Network`] is the closed set of
-//! architectures this crate knows; [`Architecture`] is its configuration and can be written down.
-//! Paths of modules equal the keys of the published PyTorch checkpoints, so that loading needs no
+//! A [`Backbone`] turns images or clouds of points into features, and features into scores of classes. Implement it for a
+//! network of your own, and every method adapts it. [`Network`] is any of the networks this crate knows;
+//! [`Architecture`] is the configuration that builds one, by name or from a checkpoint.
+//!
+//! The path of a parameter in a network is its key in the published PyTorch checkpoints, so that loading needs no
 //! table of names.
 
 mod architecture;
-pub mod dgcnn;
+mod family;
 mod init;
 mod keys;
 pub mod layers;
 mod norm;
-pub mod resnet;
-pub mod resnet26;
-pub mod resnet_cifar;
-pub mod resnet_simclr;
-pub mod vit;
-pub mod wide_resnet;
 
 use burn::module::{Module, ParamGroup};
 use burn::tensor::Tensor;
 
-pub use architecture::{Architecture, Network};
+pub use architecture::PublishedArchitecture;
+pub use family::{InputForm, OtherSizes};
 pub use init::parameter_id;
 pub use keys::{Parameter, ParameterKind, load_tensors, map_tensors, parameters, tensors};
 pub use norm::{BatchNorm, Buffer, GroupNorm, LayerNorm, Norm};
 
-/// Which statistics batch normalisation uses. Layers without batch statistics ignore it.
+// The families of networks, one line each: file, variant of `Architecture` and `Network`, configuration, network. The macro
+// explains what it makes of them. Names are listed in this order.
+architecture::families! {
+    pub mod resnet_cifar => ResnetCifar(ResNetCifarConfig) -> ResNetCifar;
+    pub mod resnet_simclr => ResnetSimclr(ResNetSimclrConfig) -> ResNetSimclr;
+    pub mod resnet26 => Resnet26(ResNet26Config) -> ResNet26;
+    pub mod wide_resnet => WideResnet(WideResNetConfig) -> WideResNet;
+    pub mod resnet => Resnet(ResNetConfig) -> ResNet;
+    pub mod vit => Vit(VitConfig) -> VisionTransformer;
+    pub mod dgcnn => Dgcnn(DgcnnConfig) -> Dgcnn;
+}
+
+/// Tells a batch norm which statistics to use. Layers without batch statistics ignore it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NormMode {
-    /// The stored running statistics (PyTorch's `eval()`).
+    /// It uses the stored running statistics (PyTorch's `eval()`).
     Running,
-    /// The statistics of the batch; the stored ones stay as they are.
+    /// It uses the statistics of the batch; the stored ones stay as they are.
     Batch,
-    /// The statistics of the batch, and the running ones move towards them by the layer's
+    /// It uses the statistics of the batch, and moves the running ones towards them by the layer's
     /// momentum (PyTorch's `train()`).
     BatchUpdating,
-    /// The same with another momentum, the share of the batch in the new running statistics.
+    /// It does the same with another momentum.
     Blending {
-        /// 0 to 1.
+        /// The share of the batch in the new running statistics, 0 to 1.
         momentum: f64,
     },
 }
 
-/// A set of parameters that a method may change.
+/// A set of parameters that a method may change, as in [`Backbone::trainable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adaptable {
-    /// Scale and shift of the normalisation layers of the feature extractor.
+    /// Holds the scales and shifts of the norms among the layers that make features.
     Affine,
-    /// Everything that makes features, without the classifier and self-supervised heads.
+    /// Holds everything that makes features, without the classifier and self-supervised heads.
     Features,
-    /// Those and the self-supervised heads: everything but the classifier.
+    /// Holds everything but the classifier: what makes features, and the self-supervised heads.
     FeaturesAndHeads,
-    /// The classifier.
+    /// Holds the weight and the bias of the classifier.
     Head,
-    /// All parameters. Running statistics are buffers, not parameters.
+    /// Holds all parameters. Running statistics are buffers, not parameters.
     All,
 }
 
 /// A classifier that shows its features.
+///
+/// A network of your own has to give [`features`](Self::features) and [`classifier`](Self::classifier); everything else follows
+/// from these two. `examples/own_backbone.rs` trains and adapts such a network. A network with a further head, with dropout, or
+/// with published weights whose keys Rust cannot spell, overrides the functions that speak of them.
 pub trait Backbone: Module {
-    /// Features of normalised images: `[batch, height, width, 3]` to `[batch, num_features]`. Clouds are
-    /// `[batch, points, 1, 3]`.
-    fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2>;
+    /// Computes the features of normalised images, `[batch, height, width, 3]`, or of clouds, `[batch, points, 1, 3]`. The result is
+    /// `[batch, num_features]`. Every batch norm of the network works as `norm` says.
+    fn features(&self, inputs: Tensor<4>, norm: NormMode) -> Tensor<2>;
 
-    /// Class scores of features: `[batch, num_features]` to `[batch, num_classes]`.
-    fn logits(&self, features: Tensor<2>) -> Tensor<2>;
+    /// Returns the last layer, whose outputs are the scores of the classes. [`Linear`](layers::Linear) holds a weight
+    /// `[num_classes, inputs]` and a bias `[num_classes]`.
+    fn classifier(&self) -> &layers::Linear;
 
-    /// Rows of the linear classifier, `[num_classes, num_features]`.
-    fn head_weights(&self) -> Tensor<2>;
+    /// Computes the scores of the classes from features: `[batch, num_features]` to `[batch, num_classes]`. Override it if there is
+    /// more between features and scores than the classifier.
+    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
+        self.classifier().forward(features)
+    }
 
-    /// Length of a feature vector.
-    fn num_features(&self) -> usize;
+    /// Returns the length of a feature vector: the number of inputs of the classifier, unless [`logits`](Self::logits) is overridden.
+    fn num_features(&self) -> usize {
+        self.classifier().weight.lazy_shape()[1]
+    }
 
-    /// Number of classes.
-    fn num_classes(&self) -> usize;
+    /// Returns the number of classes.
+    fn num_classes(&self) -> usize {
+        self.classifier().weight.lazy_shape()[0]
+    }
 
-    /// Key prefix of the classifier, `fc`, `linear` or `head`.
-    fn classifier_key(&self) -> &'static str;
+    /// Returns the weight of the classifier, one row for each class: `[num_classes, inputs]`.
+    fn head_weights(&self) -> Tensor<2> {
+        self.classifier().weight.val()
+    }
 
-    /// Whether any layer is a batch norm. Without one, methods that take the target's batch
-    /// statistics predict what the source does.
+    /// Returns the key of the classifier, such as `fc`: that of its weight without `.weight`.
+    fn classifier_key(&self) -> String {
+        let id = self.classifier().weight.id;
+        let weight = parameters(self).into_iter().find(|one| one.id == id);
+        let key = weight.expect("the classifier is part of the network").key;
+        key.strip_suffix(".weight").unwrap_or(&key).to_owned()
+    }
+
+    /// Translates the path of a parameter to its key in the published checkpoint. The two are the same unless Rust cannot spell the
+    /// key.
+    fn published_key(&self, path: &str) -> String {
+        path.to_owned()
+    }
+
+    /// Computes the scores of the classes of normalised images or clouds: `logits(features(inputs))`, `[batch, num_classes]`.
+    fn forward(&self, inputs: Tensor<4>, norm: NormMode) -> Tensor<2> {
+        self.logits(self.features(inputs, norm))
+    }
+
+    /// Computes the scores of the classes in source training, `[batch, num_classes]`. That is [`forward`](Self::forward) with
+    /// [`BatchUpdating`](NormMode::BatchUpdating); a network with dropout overrides it and draws what it drops from `draw`. Nothing is
+    /// dropped anywhere else.
+    fn training_logits(&self, inputs: Tensor<4>, _draw: u64) -> Tensor<2> {
+        self.forward(inputs, NormMode::BatchUpdating)
+    }
+
+    /// Tells whether any layer is a batch norm. Without one, methods that use the batch statistics of the target predict what the
+    /// source does.
     fn has_batch_norm(&self) -> bool {
         parameters(self)
             .iter()
             .any(|parameter| parameter.kind == ParameterKind::Buffer)
     }
 
-    /// The published checkpoint's name of a module path. Nearly always the path itself.
-    fn published_key(&self, path: &str) -> String {
-        path.to_owned()
-    }
-
-    /// Output of the contrastive projection head, `[batch, projection]`, if the network has one.
-    /// It is not normalised.
-    fn projection(&self, _features: Tensor<2>) -> Option<Tensor<2>> {
-        None
-    }
-
-    /// Whether there is a [`projection`](Self::projection).
+    /// Tells whether the network has a contrastive head, [`projection`](Self::projection). Override both or neither.
     fn has_projection(&self) -> bool {
         false
     }
 
-    /// Whether there is a [`rotation`](Self::rotation) head.
+    /// Computes the output of the contrastive head from features, `[batch, projection]`, if there is one. It is not scaled to unit
+    /// length.
+    fn projection(&self, _features: Tensor<2>) -> Option<Tensor<2>> {
+        None
+    }
+
+    /// Tells whether the network has a head for rotations, [`rotation`](Self::rotation). Override both or neither.
     fn has_rotation(&self) -> bool {
         false
     }
 
-    /// Scores of the four rotations, `[batch, 4]`, if the network has a rotation head.
+    /// Computes the scores of the four rotations of normalised images, `[batch, 4]`, if there is a head for them.
     fn rotation(&self, _images: Tensor<4>, _norm: NormMode) -> Option<Tensor<2>> {
         None
     }
 
-    /// Class scores of normalised images: `logits(features(images))`.
-    fn forward(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
-        self.logits(self.features(images, norm))
-    }
-
-    /// Class scores of the source training: as [`forward`](Self::forward) with
-    /// [`BatchUpdating`](NormMode::BatchUpdating), and with dropout drawn from `draw` where the network has it.
-    /// Nothing else ever drops anything.
-    fn training_logits(&self, images: Tensor<4>, _draw: u64) -> Tensor<2> {
-        self.forward(images, NormMode::BatchUpdating)
-    }
-
-    /// The parameters in a set, as a group for Burn's optimisers and gradient switches.
+    /// Returns the parameters in a set, as a group for Burn's optimisers and gradient switches. Heads for self-supervision are
+    /// recognised by their key, `head`, unless that is the classifier's.
     fn params(&self, which: Adaptable) -> ParamGroup {
         let classifier = format!("{}.", self.classifier_key());
         let selected = parameters(self).into_iter().filter(|parameter| {
@@ -143,7 +176,7 @@ pub trait Backbone: Module {
         ParamGroup::from_ids(selected.map(|parameter| parameter.id).collect())
     }
 
-    /// The same network, on an autodiff device, with gradients for one set of parameters only.
+    /// Returns the same network, on an autodiff device, with gradients for one set of parameters only.
     fn trainable(self, which: Adaptable) -> Self {
         let group = self.params(which);
         self.train().no_grad().set_require_grad_group(group, true)

@@ -14,7 +14,7 @@ use ttac_kernels::{
 use super::NormMode;
 use super::layers::Conv2d;
 
-/// A vector that belongs to a layer but is not learned by gradients, such as a running mean.
+/// Holds a vector that belongs to a layer but is not learned by gradients, such as a running mean.
 ///
 /// A forward pass may change it through a shared reference. A clone has its own copy, so a cloned
 /// network is a snapshot (Burn's `RunningState` is shared by all clones).
@@ -25,7 +25,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer that starts with a value, `[length]`.
+    /// Builds a buffer that starts with a value, `[length]`.
     pub fn new(value: Tensor<1>) -> Self {
         Self::with_id(ParamId::new(), value)
     }
@@ -37,7 +37,7 @@ impl Buffer {
         }
     }
 
-    /// The current value, `[length]`.
+    /// Returns the current value, `[length]`.
     pub fn value(&self) -> Tensor<1> {
         // A panic elsewhere cannot leave a tensor handle half written.
         self.value
@@ -46,7 +46,7 @@ impl Buffer {
             .clone()
     }
 
-    /// Replaces the value.
+    /// Replaces the value by another of the same length.
     pub fn set(&self, value: Tensor<1>) {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
@@ -110,6 +110,15 @@ impl ModuleDisplayDefault for Buffer {
 
 impl ModuleDisplay for Buffer {}
 
+/// Builds a scale of ones and a shift of zeros, which change nothing.
+fn identity(channels: usize, device: &Device) -> [Param<Tensor<1>>; 2] {
+    let [ones, zeros] = [
+        Tensor::ones([channels], device),
+        Tensor::zeros([channels], device),
+    ];
+    [Param::from_tensor(ones), Param::from_tensor(zeros)]
+}
+
 /// Batch normalisation over batch, height and width (Ioffe and Szegedy, 2015).
 ///
 /// `y = weight * (x - mean) / sqrt(variance + epsilon) + bias` per channel. A batch is normalised by
@@ -118,26 +127,27 @@ impl ModuleDisplay for Buffer {}
 /// unbiased variance does not exist and the biased one (zero) is taken.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
-    /// Scale, `[channels]`.
+    /// The scale, `[channels]`.
     pub weight: Param<Tensor<1>>,
-    /// Shift, `[channels]`.
+    /// The shift, `[channels]`.
     pub bias: Param<Tensor<1>>,
-    /// Running mean, `[channels]`.
+    /// The mean that [`NormMode::Running`] subtracts, `[channels]`.
     pub running_mean: Buffer,
-    /// Running variance, `[channels]`.
+    /// The variance that [`NormMode::Running`] divides by, `[channels]`.
     pub running_var: Buffer,
-    /// Added to the variance.
+    /// The number added to the variance.
     pub epsilon: f64,
-    /// Share of the batch in an update of the running statistics.
+    /// The share of the batch in an update of the running statistics.
     pub momentum: f64,
 }
 
 impl BatchNorm {
-    /// Scale one, shift zero, running statistics of a standard normal; epsilon 1e-5, momentum 0.1.
+    /// Builds a norm with scale one, shift zero, running mean zero, running variance one, epsilon 1e-5 and momentum 0.1.
     pub fn new(channels: usize, device: &Device) -> Self {
+        let [weight, bias] = identity(channels, device);
         Self {
-            weight: Param::from_tensor(Tensor::ones([channels], device)),
-            bias: Param::from_tensor(Tensor::zeros([channels], device)),
+            weight,
+            bias,
             running_mean: Buffer::new(Tensor::zeros([channels], device)),
             running_var: Buffer::new(Tensor::ones([channels], device)),
             epsilon: 1e-5,
@@ -145,7 +155,8 @@ impl BatchNorm {
         }
     }
 
-    /// `act(norm(x) [+ residual])`, all of shape `[batch, height, width, channels]`.
+    /// Normalises `x`, adds the residual if there is one, and applies a ReLU if asked to. All have the shape
+    /// `[batch, height, width, channels]`.
     pub fn forward(
         &self,
         x: Tensor<4>,
@@ -161,7 +172,7 @@ impl BatchNorm {
         out.y
     }
 
-    /// `conv(relu(norm(x))) [+ residual]`, without storing what the convolution reads.
+    /// Computes `conv(relu(norm(x)))`, plus the residual if there is one, without storing what the convolution reads.
     pub fn relu_conv(
         &self,
         x: Tensor<4>,
@@ -184,7 +195,7 @@ impl BatchNorm {
         out.y
     }
 
-    /// Mean and variance to normalise by, none where they are the batch's.
+    /// Returns the mean and variance to normalise by, or `None` where they are the batch's.
     pub(super) fn statistics(&self, norm: NormMode) -> Option<(Tensor<1>, Tensor<1>)> {
         match norm {
             NormMode::Running => Some((self.running_mean.value(), self.running_var.value())),
@@ -228,22 +239,22 @@ impl BatchNorm {
     }
 }
 
-/// Group normalisation (Wu and He, 2018): mean and biased variance of each image over height,
-/// width and the channels of a group. Independent of the batch.
+/// Group normalisation (Wu and He, 2018): each image is normalised by its own mean and biased variance over height,
+/// width and the channels of a group, whatever else is in the batch.
 #[derive(Module, Debug)]
 pub struct GroupNorm {
-    /// Scale, `[channels]`.
+    /// The scale, `[channels]`.
     pub weight: Param<Tensor<1>>,
-    /// Shift, `[channels]`.
+    /// The shift, `[channels]`.
     pub bias: Param<Tensor<1>>,
-    /// Number of groups; divides the channels.
+    /// The number of groups, which divides that of the channels.
     pub groups: usize,
-    /// Added to the variance.
+    /// The number added to the variance.
     pub epsilon: f64,
 }
 
 impl GroupNorm {
-    /// Scale one, shift zero, epsilon 1e-5.
+    /// Builds a norm with scale one, shift zero and epsilon 1e-5.
     ///
     /// # Panics
     /// If `groups` does not divide `channels`.
@@ -253,15 +264,16 @@ impl GroupNorm {
             0,
             "{groups} groups do not divide {channels} channels"
         );
+        let [weight, bias] = identity(channels, device);
         Self {
-            weight: Param::from_tensor(Tensor::ones([channels], device)),
-            bias: Param::from_tensor(Tensor::zeros([channels], device)),
+            weight,
+            bias,
             groups,
             epsilon: 1e-5,
         }
     }
 
-    /// `act(norm(x))`, `[batch, height, width, channels]`.
+    /// Normalises `x`, `[batch, height, width, channels]`, and applies a ReLU if asked to.
     pub fn forward(&self, x: Tensor<4>, relu: bool) -> Tensor<4> {
         let options = GroupNormOptions {
             groups: self.groups,
@@ -272,28 +284,29 @@ impl GroupNorm {
     }
 }
 
-/// Layer normalisation (Ba et al., 2016): mean and biased variance over the last axis.
+/// Layer normalisation (Ba et al., 2016): each row is normalised by its own mean and biased variance, over the last axis.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
-    /// Scale, `[width]`.
+    /// The scale, `[width]`.
     pub weight: Param<Tensor<1>>,
-    /// Shift, `[width]`.
+    /// The shift, `[width]`.
     pub bias: Param<Tensor<1>>,
-    /// Added to the variance.
+    /// The number added to the variance.
     pub epsilon: f64,
 }
 
 impl LayerNorm {
-    /// Scale one, shift zero, epsilon 1e-5.
+    /// Builds a norm with scale one, shift zero and epsilon 1e-5.
     pub fn new(width: usize, device: &Device) -> Self {
+        let [weight, bias] = identity(width, device);
         Self {
-            weight: Param::from_tensor(Tensor::ones([width], device)),
-            bias: Param::from_tensor(Tensor::zeros([width], device)),
+            weight,
+            bias,
             epsilon: 1e-5,
         }
     }
 
-    /// `[.., width]` to the same shape.
+    /// Normalises `x`, `[.., width]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let shape = x.dims();
         let width = self.weight.lazy_shape()[0];
@@ -303,17 +316,17 @@ impl LayerNorm {
     }
 }
 
-/// Either normalisation, where an architecture leaves the choice open.
+/// Holds a norm of either kind, where an architecture leaves the choice open.
 #[derive(Module, Debug)]
 pub enum Norm {
-    /// Per channel, over the batch.
+    /// Normalises each channel over the batch.
     Batch(BatchNorm),
-    /// Per image and group.
+    /// Normalises each group of channels of each image.
     Group(GroupNorm),
 }
 
 impl Norm {
-    /// `relu(norm(x))`, `[batch, height, width, channels]`.
+    /// Computes `relu(norm(x))`, `[batch, height, width, channels]`.
     pub fn relu(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
         match self {
             Self::Batch(layer) => layer.forward(x, None, true, norm),
@@ -321,7 +334,7 @@ impl Norm {
         }
     }
 
-    /// `conv(relu(norm(x))) [+ residual]`.
+    /// Computes `conv(relu(norm(x)))`, plus the residual if there is one.
     pub fn relu_conv(
         &self,
         x: Tensor<4>,

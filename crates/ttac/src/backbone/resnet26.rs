@@ -10,77 +10,76 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::{PoolOptions, average_pool, global_average_pool};
 
-use super::layers::{Conv2d, Linear, Parameterless};
+use super::family::{Entry, Family, InputForm, Published, depth_problem};
+use super::layers::{Conv2d, Linear, Parameterless, stage};
 use super::{Backbone, BatchNorm, GroupNorm, Norm, NormMode};
 
-/// Rotations by 0, 90, 180 and 270 degrees.
+pub(super) const ENTRY: Entry<ResNet26Config> = Entry {
+    family: "resnet26",
+    about: "pre-activation ResNet for small images, rotation head (TTT-R)",
+    weights: "TTT-R",
+    published: &[Published::new("resnet26", "0.64 M", published)],
+};
+
+fn published(num_classes: usize) -> ResNet26Config {
+    ResNet26Config {
+        depth: 26,
+        width: 16,
+        norm: NormKind::Group,
+        rotation: Some(RotationHead::Layer2),
+        num_classes,
+    }
+}
+
+/// The head tells apart rotations by 0, 90, 180 and 270 degrees.
 const ROTATIONS: usize = 4;
 
-/// Which normalisation.
+/// How many groups of channels a group norm has, as in the paper.
+const GROUPS: usize = 8;
+
+/// The kind of all norms of a [`ResNet26`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormKind {
-    /// Batch norm.
+    /// Normalises by the statistics of the batch.
     Batch,
-    /// Group norm with eight groups.
+    /// Normalises every image by itself, in eight groups of channels.
     Group,
 }
 
-/// Where the rotation head leaves the classifier's trunk.
+/// The place where the rotation head leaves the classifier's trunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RotationHead {
-    /// After the second stage: the head has a third stage of its own.
+    /// The head begins after the second stage and has a third stage of its own.
     Layer2,
-    /// After pooling: the head is one linear layer.
+    /// The head begins after pooling and is one linear layer.
     Layer3,
 }
 
-/// Configuration of a [`ResNet26`].
+/// Configures a [`ResNet26`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResNet26Config {
-    /// Layers with weights, `6n + 2`; 26 in the paper.
+    /// Number of layers with weights, `6n + 2`; 26 in the paper.
     pub depth: usize,
-    /// Channels of the first stage; the others have twice and four times as many.
+    /// Number of channels of the first stage; the others have twice and four times as many.
     pub width: usize,
-    /// Which normalisation.
+    /// Kind of the norms.
     pub norm: NormKind,
-    /// Where the rotation head is, none for a network without one.
+    /// Place of the rotation head; `None` builds a network without one.
     pub rotation: Option<RotationHead>,
-    /// Number of classes.
+    /// Number of classes the network tells apart.
     pub num_classes: usize,
 }
 
 impl ResNet26Config {
-    pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.depth < 8 || !(self.depth - 2).is_multiple_of(6) {
-            problems.push(format!(
-                "`depth` must be 6n + 2 with n >= 1, found {}",
-                self.depth
-            ));
-        }
-        if self.norm == NormKind::Group && !self.width.is_multiple_of(GROUPS) {
-            problems.push(format!(
-                "`width` must be a multiple of the {GROUPS} groups of its norm, found {}",
-                self.width
-            ));
-        }
-        problems
-    }
-
-    /// The network with all weights zero and fresh norms.
-    pub fn init(&self, device: &Device) -> ResNet26 {
+    /// Builds the network with all weights zero and fresh norms.
+    pub(super) fn init(&self, device: &Device) -> ResNet26 {
         let blocks = (self.depth - 2) / 6;
-        let stage = |in_channels: usize, channels: usize, stride: usize| -> Vec<Block> {
-            (0..blocks)
-                .map(|j| match j {
-                    0 => Block::new(in_channels, channels, stride, self.norm, device),
-                    _ => Block::new(channels, channels, 1, self.norm, device),
-                })
-                .collect()
-        };
+        let block =
+            |inputs, outputs, stride| Block::new(inputs, outputs, stride, self.norm, device);
+        let stage = |inputs, outputs, stride| stage(blocks, inputs, outputs, stride, block);
         let w = self.width;
         ResNet26 {
             conv1: Conv2d::new(3, w, 3, 1, device),
@@ -104,8 +103,22 @@ impl ResNet26Config {
     }
 }
 
-/// Groups of the group norm, as in the paper.
-const GROUPS: usize = 8;
+impl Family for ResNet26Config {
+    fn input(&self) -> InputForm {
+        InputForm::images(32)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> = depth_problem(self.depth, 2).into_iter().collect();
+        if self.norm == NormKind::Group && !self.width.is_multiple_of(GROUPS) {
+            problems.push(format!(
+                "`width` must be a multiple of the {GROUPS} groups of its norm, found {}",
+                self.width
+            ));
+        }
+        problems
+    }
+}
 
 impl NormKind {
     fn init(self, channels: usize, device: &Device) -> Norm {
@@ -116,7 +129,7 @@ impl NormKind {
     }
 }
 
-/// See the [module](self).
+/// A residual network with a rotation head, as the [module](self) describes it.
 #[derive(Module, Debug)]
 pub struct ResNet26 {
     conv1: Conv2d,
@@ -128,10 +141,9 @@ pub struct ResNet26 {
     head: Option<Head>,
 }
 
-/// The rotation head.
 #[derive(Module, Debug)]
 enum Head {
-    /// Stage, norm, ReLU, pooling, flattening, linear.
+    /// Holds a stage, a norm, three steps without parameters (ReLU, pooling, flattening) and a linear layer.
     Layer2(
         (
             Vec<Block>,
@@ -146,19 +158,19 @@ enum Head {
 }
 
 impl ResNet26 {
-    /// Activations after the second stage.
+    /// Computes the activations after the second stage, which both heads share.
     fn shared(&self, images: Tensor<4>, norm: NormMode) -> Tensor<4> {
         let x = run(&self.layer1, self.conv1.forward(images), norm);
         run(&self.layer2, x, norm)
     }
 }
 
-/// A stage, block by block.
+/// Sends activations through the blocks of a stage.
 fn run(stage: &[Block], x: Tensor<4>, norm: NormMode) -> Tensor<4> {
     stage.iter().fold(x, |x, block| block.forward(x, norm))
 }
 
-/// Third stage, norm, ReLU and pooling.
+/// Computes features from the activations after the second stage: third stage, norm, ReLU, pooling.
 fn finish(stage: &[Block], last: &Norm, x: Tensor<4>, norm: NormMode) -> Tensor<2> {
     global_average_pool(last.relu(run(stage, x, norm), norm))
 }
@@ -168,24 +180,8 @@ impl Backbone for ResNet26 {
         finish(&self.layer3, &self.bn, self.shared(images, norm), norm)
     }
 
-    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.fc.forward(features)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.fc.weight.val()
-    }
-
-    fn num_features(&self) -> usize {
-        self.fc.weight.lazy_shape()[1]
-    }
-
-    fn num_classes(&self) -> usize {
-        self.fc.weight.lazy_shape()[0]
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "fc"
+    fn classifier(&self) -> &Linear {
+        &self.fc
     }
 
     fn has_rotation(&self) -> bool {
@@ -202,8 +198,8 @@ impl Backbone for ResNet26 {
     }
 }
 
-/// `x + conv2(relu(norm2(conv1(relu(norm1(x))))))`, with the first `x` pooled and its channels padded
-/// with zeros at the end where the shape changes.
+/// A residual block that computes `x + conv2(relu(norm2(conv1(relu(norm1(x))))))`. Where the shape changes, the first `x` is pooled
+/// and gets channels of zeros at the end.
 #[derive(Module, Debug)]
 pub struct Block {
     bn1: Norm,
@@ -214,7 +210,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block with zero weights.
+    /// Builds a block with zero weights.
     pub fn new(
         in_channels: usize,
         channels: usize,
@@ -231,7 +227,7 @@ impl Block {
         }
     }
 
-    /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
+    /// Maps `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
     pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
         let y = self.bn1.relu_conv(x.clone(), &self.conv1, None, norm);
         self.bn2

@@ -9,49 +9,55 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::{global_average_pool, shortcut_a};
 
+use super::family::{Entry, Family, InputForm, Published, depth_problem};
 use super::layers::{
-    Conv2d, Linear, ProjectionHead, Then, conv_norm, conv_norms, project, projection_head,
+    Conv2d, Linear, ProjectionHead, Then, conv_norm, conv_norms, project, projection_head, stage,
 };
 use super::{Backbone, BatchNorm, NormMode};
 
-/// Configuration of a [`ResNetCifar`].
+pub(super) const ENTRY: Entry<ResNetCifarConfig> = Entry {
+    family: "resnet-cifar",
+    about: "He et al. for small images, shortcuts without parameters",
+    weights: "the common PyTorch port of He et al.",
+    published: &[
+        Published::new("resnet20-cifar", "0.27 M", |n| published(20, n)),
+        Published::new("resnet32-cifar", "0.46 M", |n| published(32, n)),
+        Published::new("resnet44-cifar", "0.66 M", |n| published(44, n)),
+        Published::new("resnet56-cifar", "0.85 M", |n| published(56, n)),
+        Published::new("resnet110-cifar", "1.7 M", |n| published(110, n)),
+    ],
+};
+
+fn published(depth: usize, num_classes: usize) -> ResNetCifarConfig {
+    ResNetCifarConfig {
+        depth,
+        width: 16,
+        projection: None,
+        num_classes,
+    }
+}
+
+/// Configures a [`ResNetCifar`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResNetCifarConfig {
-    /// Layers with weights, `6n + 2`.
+    /// Number of layers with weights, `6n + 2`.
     pub depth: usize,
-    /// Channels of the first stage; the others have twice and four times as many.
+    /// Number of channels of the first stage; the others have twice and four times as many.
     pub width: usize,
-    /// Outputs of a contrastive projection head, none for a network without one.
+    /// Number of outputs of the contrastive projection head; `None` builds a network without one.
     #[serde(default)]
     pub projection: Option<usize>,
-    /// Number of classes.
+    /// Number of classes the network tells apart.
     pub num_classes: usize,
 }
 
 impl ResNetCifarConfig {
-    pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.depth < 8 || !(self.depth - 2).is_multiple_of(6) {
-            problems.push(format!(
-                "`depth` must be 6n + 2 with n >= 1, found {}",
-                self.depth
-            ));
-        }
-        problems
-    }
-
-    /// The network with all weights zero and fresh norms.
-    pub fn init(&self, device: &Device) -> ResNetCifar {
+    /// Builds the network with all weights zero and fresh norms.
+    pub(super) fn init(&self, device: &Device) -> ResNetCifar {
         let blocks = (self.depth - 2) / 6;
-        let stage = |in_channels: usize, channels: usize, stride: usize| {
-            (0..blocks)
-                .map(|j| match j {
-                    0 => BasicBlock::new(in_channels, channels, stride, device),
-                    _ => BasicBlock::new(channels, channels, 1, device),
-                })
-                .collect()
-        };
+        let block = |inputs, outputs, stride| BasicBlock::new(inputs, outputs, stride, device);
+        let stage = |inputs, outputs, stride| stage(blocks, inputs, outputs, stride, block);
         let w = self.width;
         ResNetCifar {
             conv1: Conv2d::new(3, w, 3, 1, device),
@@ -67,7 +73,17 @@ impl ResNetCifarConfig {
     }
 }
 
-/// See the [module](self).
+impl Family for ResNetCifarConfig {
+    fn input(&self) -> InputForm {
+        InputForm::images(32)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        depth_problem(self.depth, 2).into_iter().collect()
+    }
+}
+
+/// A residual network for 32x32 images, as the [module](self) describes it.
 #[derive(Module, Debug)]
 pub struct ResNetCifar {
     conv1: Conv2d,
@@ -91,24 +107,8 @@ impl Backbone for ResNetCifar {
         global_average_pool(x)
     }
 
-    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.linear.forward(features)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.linear.weight.val()
-    }
-
-    fn num_features(&self) -> usize {
-        self.linear.weight.lazy_shape()[1]
-    }
-
-    fn num_classes(&self) -> usize {
-        self.linear.weight.lazy_shape()[0]
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "linear"
+    fn classifier(&self) -> &Linear {
+        &self.linear
     }
 
     fn projection(&self, features: Tensor<2>) -> Option<Tensor<2>> {
@@ -120,7 +120,7 @@ impl Backbone for ResNetCifar {
     }
 }
 
-/// Two 3x3 convolutions beside a shortcut without parameters.
+/// A residual block: two 3x3 convolutions beside a shortcut without parameters.
 #[derive(Module, Debug)]
 pub struct BasicBlock {
     conv1: Conv2d,
@@ -131,7 +131,7 @@ pub struct BasicBlock {
 }
 
 impl BasicBlock {
-    /// A block with zero weights.
+    /// Builds a block with zero weights.
     pub fn new(in_channels: usize, channels: usize, stride: usize, device: &Device) -> Self {
         Self {
             conv1: Conv2d::new(in_channels, channels, 3, stride, device),
@@ -142,7 +142,7 @@ impl BasicBlock {
         }
     }
 
-    /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
+    /// Maps `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
     pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
         let [_, _, _, in_channels] = x.dims();
         let stride = self.conv1.stride;

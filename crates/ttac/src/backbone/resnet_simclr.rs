@@ -9,35 +9,51 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::global_average_pool;
 
+use super::family::{Entry, Family, InputForm, Published};
 use super::layers::{Conv2d, Linear, ProjectionHead, Then, conv_norm, project, projection_head};
-use super::resnet::{Block, BlockKind, Stages};
+use super::resnet::{Block, BlockKind, RESNET18, RESNET50, forward_all, stages};
 use super::{Backbone, BatchNorm, NormMode};
 
-/// Configuration of a [`ResNetSimclr`].
+pub(super) const ENTRY: Entry<ResNetSimclrConfig> = Entry {
+    family: "resnet-simclr",
+    about: "ResNet for small images, projection head (TTT++, TTAC)",
+    weights: "TTT++ and TTAC checkpoints",
+    published: &[
+        Published::new("resnet18-cifar", "12 M", |n| published(RESNET18, n)),
+        Published::new("resnet50-cifar", "28 M", |n| published(RESNET50, n)),
+    ],
+};
+
+fn published((block, blocks): (BlockKind, [usize; 4]), num_classes: usize) -> ResNetSimclrConfig {
+    ResNetSimclrConfig {
+        block,
+        blocks,
+        width: 64,
+        projection: Some(128),
+        num_classes,
+    }
+}
+
+/// Configures a [`ResNetSimclr`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResNetSimclrConfig {
-    /// Which block.
+    /// Kind of the blocks.
     pub block: BlockKind,
-    /// Blocks in each stage.
+    /// Number of blocks in each stage.
     pub blocks: [usize; 4],
-    /// Width of the first stage; it doubles from stage to stage.
+    /// Number of channels of the first stage; it doubles from stage to stage.
     pub width: usize,
-    /// Outputs of the projection head, none for a network without one.
+    /// Number of outputs of the projection head; `None` builds a network without one.
     pub projection: Option<usize>,
-    /// Number of classes.
+    /// Number of classes the network tells apart.
     pub num_classes: usize,
 }
 
 impl ResNetSimclrConfig {
-    /// The network with all weights zero and fresh norms.
-    pub fn init(&self, device: &Device) -> ResNetSimclr {
-        let Stages {
-            layer1,
-            layer2,
-            layer3,
-            layer4,
-        } = Stages::new(self.block, self.blocks, self.width, device);
+    /// Builds the network with all weights zero and fresh norms.
+    pub(super) fn init(&self, device: &Device) -> ResNetSimclr {
+        let [layer1, layer2, layer3, layer4] = stages(self.block, self.blocks, self.width, device);
         let features = 8 * self.width * self.block.expansion();
         ResNetSimclr {
             encoder: Encoder {
@@ -56,7 +72,13 @@ impl ResNetSimclrConfig {
     }
 }
 
-/// See the [module](self).
+impl Family for ResNetSimclrConfig {
+    fn input(&self) -> InputForm {
+        InputForm::images(32)
+    }
+}
+
+/// A residual network with a projection head, as the [module](self) describes it.
 #[derive(Module, Debug)]
 pub struct ResNetSimclr {
     encoder: Encoder,
@@ -76,39 +98,14 @@ struct Encoder {
 
 impl Backbone for ResNetSimclr {
     fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
-        let Encoder {
-            conv1,
-            bn1,
-            layer1,
-            layer2,
-            layer3,
-            layer4,
-        } = &self.encoder;
-        let mut x = conv_norm(conv1, bn1, images, Then::Relu, norm);
-        for block in [layer1, layer2, layer3, layer4].into_iter().flatten() {
-            x = block.forward(x, norm);
-        }
-        global_average_pool(x)
+        let it = &self.encoder;
+        let x = conv_norm(&it.conv1, &it.bn1, images, Then::Relu, norm);
+        let stages = [&it.layer1, &it.layer2, &it.layer3, &it.layer4];
+        global_average_pool(forward_all(stages, x, norm))
     }
 
-    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.fc.forward(features)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.fc.weight.val()
-    }
-
-    fn num_features(&self) -> usize {
-        self.fc.weight.lazy_shape()[1]
-    }
-
-    fn num_classes(&self) -> usize {
-        self.fc.weight.lazy_shape()[0]
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "fc"
+    fn classifier(&self) -> &Linear {
+        &self.fc
     }
 
     fn published_key(&self, path: &str) -> String {

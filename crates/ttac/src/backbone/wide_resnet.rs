@@ -9,45 +9,50 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use ttac_kernels::global_average_pool;
 
-use super::layers::{Conv2d, Linear};
+use super::family::{Entry, Family, InputForm, Published, depth_problem};
+use super::layers::{Conv2d, Linear, stage};
 use super::{Backbone, BatchNorm, NormMode};
 
-/// Configuration of a [`WideResNet`].
+pub(super) const ENTRY: Entry<WideResNetConfig> = Entry {
+    family: "wide-resnet",
+    about: "wide ResNet for small images",
+    weights: "robustness benchmarks",
+    published: &[
+        Published::new("wrn-28-10", "36 M", |n| published(28, 10, n)),
+        Published::new("wrn-40-2", "2.2 M", |n| published(40, 2, n)),
+    ],
+};
+
+fn published(depth: usize, widen: usize, num_classes: usize) -> WideResNetConfig {
+    WideResNetConfig {
+        depth,
+        stem: 16,
+        widen,
+        num_classes,
+    }
+}
+
+/// Configures a [`WideResNet`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WideResNetConfig {
-    /// Layers with weights, `6n + 4`.
+    /// Number of layers with weights, `6n + 4`.
     pub depth: usize,
-    /// Channels of the stem, 16 in the paper.
+    /// Number of channels of the stem, 16 in the paper.
     pub stem: usize,
     /// The factor k: the stages have `k`, `2k` and `4k` times the stem's channels.
     pub widen: usize,
-    /// Number of classes.
+    /// Number of classes the network tells apart.
     pub num_classes: usize,
 }
 
 impl WideResNetConfig {
-    pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.depth < 10 || !(self.depth - 4).is_multiple_of(6) {
-            problems.push(format!(
-                "`depth` must be 6n + 4 with n >= 1, found {}",
-                self.depth
-            ));
-        }
-        problems
-    }
-
-    /// The network with all weights zero and fresh norms.
-    pub fn init(&self, device: &Device) -> WideResNet {
+    /// Builds the network with all weights zero and fresh norms.
+    pub(super) fn init(&self, device: &Device) -> WideResNet {
         let blocks = (self.depth - 4) / 6;
-        let stage = |in_channels: usize, channels: usize, stride: usize| Stage {
-            layer: (0..blocks)
-                .map(|j| match j {
-                    0 => Block::new(in_channels, channels, stride, device),
-                    _ => Block::new(channels, channels, 1, device),
-                })
-                .collect(),
+        let block = |inputs, outputs, stride| Block::new(inputs, outputs, stride, device);
+        let stage = |inputs, outputs, stride| Stage {
+            layer: stage(blocks, inputs, outputs, stride, block),
         };
         let w = self.stem * self.widen;
         WideResNet {
@@ -61,7 +66,17 @@ impl WideResNetConfig {
     }
 }
 
-/// See the [module](self).
+impl Family for WideResNetConfig {
+    fn input(&self) -> InputForm {
+        InputForm::images(32)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        depth_problem(self.depth, 4).into_iter().collect()
+    }
+}
+
+/// A wide residual network, as the [module](self) describes it.
 #[derive(Module, Debug)]
 pub struct WideResNet {
     conv1: Conv2d,
@@ -88,24 +103,8 @@ impl Backbone for WideResNet {
         global_average_pool(self.bn1.forward(x, None, true, norm))
     }
 
-    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.fc.forward(features)
-    }
-
-    fn head_weights(&self) -> Tensor<2> {
-        self.fc.weight.val()
-    }
-
-    fn num_features(&self) -> usize {
-        self.fc.weight.lazy_shape()[1]
-    }
-
-    fn num_classes(&self) -> usize {
-        self.fc.weight.lazy_shape()[0]
-    }
-
-    fn classifier_key(&self) -> &'static str {
-        "fc"
+    fn classifier(&self) -> &Linear {
+        &self.fc
     }
 
     fn published_key(&self, path: &str) -> String {
@@ -113,8 +112,8 @@ impl Backbone for WideResNet {
     }
 }
 
-/// Pre-activation basic block. Where the channels change, both branches start from the activated
-/// input; elsewhere the shortcut is the raw one.
+/// A residual block that normalises before it convolves. Where the number of channels changes, both branches start from the
+/// activated input; elsewhere the shortcut is the input itself.
 #[derive(Module, Debug)]
 pub struct Block {
     bn1: BatchNorm,
@@ -125,7 +124,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block with zero weights.
+    /// Builds a block with zero weights.
     pub fn new(in_channels: usize, channels: usize, stride: usize, device: &Device) -> Self {
         Self {
             bn1: BatchNorm::new(in_channels, device),
@@ -137,7 +136,7 @@ impl Block {
         }
     }
 
-    /// `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
+    /// Maps `[batch, height, width, in_channels]` to `[batch, out_height, out_width, channels]`.
     pub fn forward(&self, x: Tensor<4>, norm: NormMode) -> Tensor<4> {
         let (y, shortcut) = match &self.conv_shortcut {
             Some(conv) => {

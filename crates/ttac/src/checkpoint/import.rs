@@ -1,4 +1,4 @@
-//! Weights from and to PyTorch.
+//! Reading the weights of other programs, and writing them for PyTorch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,12 +12,12 @@ use super::{Checkpoint, LoadReport};
 use crate::backbone::{Architecture, Network, Parameter, load_tensors, parameters, tensors};
 use crate::{Error, Result, write_atomically};
 
-/// Reads the weights of another program: PyTorch's `.pt`, `.pth`, `.th` (zip, tar or the legacy
-/// stream; nothing in them is ever executed) or safetensors.
+/// Reads the weights of another program into a new network of an architecture. Files are PyTorch's `.pt`, `.pth` and `.th` (zip,
+/// tar or the legacy stream; nothing in them is ever executed) or safetensors.
 ///
 /// Keys may lie under any prefix, as in `{"state_dict": {"module.conv1.weight": ..}}`: the one under
 /// which most keys fit is taken. Unless `allow_partial` is set, every parameter has to be there with
-/// its shape, and nothing else. NaN and infinite weights are refused in any case.
+/// its shape, and nothing else. NaN and infinite weights are refused in any case. The report says what became of every key.
 pub fn import(
     path: &Path,
     architecture: &Architecture,
@@ -27,25 +27,17 @@ pub fn import(
     let network = architecture.init(0, device)?;
     let expected = parameters(&network);
     let mut found = strip_prefix(&expected, read_foreign(path)?);
-    if matches!(architecture, Architecture::Dgcnn(_)) {
-        // PyTorch's program holds each of its first five norms twice, as `bn1` and as `conv1.1`.
-        let twins: Vec<String> = (1..=5).map(|layer| format!("conv{layer}.1.")).collect();
-        found.retain(|key, _| !twins.iter().any(|twin| key.starts_with(twin)));
-    }
-    let (report, fitting) = LoadReport::sort(&network, found);
+    found.retain(|key, _| !architecture.ignores(key));
+    let (report, fitting) = LoadReport::sort(architecture, &network, found);
     let usable = report.is_complete()
         || (allow_partial && report.not_finite.is_empty() && report.loaded > 0);
     if !usable {
-        return Err(Error::Weights {
-            path: path.to_owned(),
-            architecture: architecture.name(),
-            report: Box::new(report),
-        });
+        return Err(report.into_error(path, architecture));
     }
     Ok((load_tensors(network, &fitting), report))
 }
 
-/// Keys and shapes of the float tensors in another program's weights.
+/// Lists the keys and shapes of the float tensors in another program's weights.
 pub fn foreign_tensors(path: &Path) -> Result<Vec<(String, Vec<usize>)>> {
     let found = read_foreign(path)?;
     let shapes = found.into_iter();
@@ -54,8 +46,7 @@ pub fn foreign_tensors(path: &Path) -> Result<Vec<(String, Vec<usize>)>> {
         .collect())
 }
 
-/// Writes plain safetensors with PyTorch's keys: `load_state_dict` takes them strictly, batch
-/// counters included.
+/// Writes plain safetensors with PyTorch's keys and batch counters, which `load_state_dict` takes strictly.
 pub fn export(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
     let values = tensors(&checkpoint.network);
     let norms = values
@@ -67,7 +58,7 @@ pub fn export(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
     write_atomically(path, &serialise(&values, &counters, None))
 }
 
-/// All float tensors of a file by name.
+/// Reads all float tensors of a file, by key.
 fn read_foreign(path: &Path) -> Result<BTreeMap<String, TensorData>> {
     let head = {
         use std::io::Read;

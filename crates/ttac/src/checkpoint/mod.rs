@@ -1,7 +1,7 @@
 //! Trained networks in files.
 //!
-//! [`Checkpoint`] is the native form: safetensors whose metadata hold a validated [`Header`].
-//! [`import`] reads PyTorch's files and foreign safetensors; [`export`] writes safetensors that
+//! [`Checkpoint::load`] and [`Checkpoint::save`] read and write the native form, safetensors whose metadata hold a checked
+//! [`Header`]. [`import`] reads PyTorch's files and the safetensors of other programs; [`export`] writes safetensors that
 //! `load_state_dict` accepts.
 
 mod import;
@@ -9,8 +9,8 @@ mod native;
 mod report;
 
 pub use import::{export, foreign_tensors, import};
-pub use native::{
-    Augmentation, Checkpoint, FORMAT, Header, InputContract, InputKind, Objective, Provenance,
-    fingerprint,
-};
-pub use report::LoadReport;
+pub use native::{Augmentation, Checkpoint, FORMAT, Header, Objective, Provenance, fingerprint};
+pub(crate) use report::fill;
+pub use report::{Advice, LoadReport};
+
+pub use crate::input::InputContract;

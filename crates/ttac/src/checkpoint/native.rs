@@ -1,4 +1,4 @@
-//! The native checkpoint: safetensors with a header that is checked.
+//! Reading and writing native checkpoints: safetensors with a header that is checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -7,89 +7,52 @@ use burn::tensor::{DType, Device, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
-use super::LoadReport;
-use crate::backbone::{Architecture, Network, load_tensors, tensors};
+use super::report::{LoadReport, fill};
+use crate::backbone::{Architecture, InputForm, Network, tensors};
+use crate::input::InputContract;
 use crate::{Error, Result, write_atomically};
 
-/// Version of the header. A file with a higher one is refused.
+/// The version of the header this program writes. A file with another one is refused.
 pub const FORMAT: u32 = 1;
 
 /// Key of the header in the metadata of the safetensors file.
 const HEADER_KEY: &str = "ttac";
 
-/// What a checkpoint says about itself.
+/// Describes the network in a checkpoint: how to build it, what to show it, where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Version of this header, [`FORMAT`].
+    /// The version of this header, [`FORMAT`].
     pub format: u32,
-    /// The network.
+    /// The configuration of the network.
     pub architecture: Architecture,
-    /// Names of the classes, in the order of the logits.
+    /// The names of the classes, in the order of the logits.
     pub classes: Vec<String>,
-    /// What images have to look like.
+    /// What the network expects of its input.
     pub input: InputContract,
-    /// How training images were varied.
+    /// The variation of the training samples.
     pub augmentation: Augmentation,
-    /// What the weights were trained for.
+    /// The loss that the weights were trained with.
     pub objective: Objective,
-    /// How the file came to be.
+    /// The program and the command that made the file.
     pub provenance: Provenance,
 }
 
-/// What a network expects of its input. Images: RGB, scaled to `[0, 1]`, then `(x - mean) / std`. Clouds: coordinates as they
-/// are.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InputContract {
-    /// Images, unless it says otherwise.
-    #[serde(default, skip_serializing_if = "InputKind::is_image")]
-    pub kind: InputKind,
-    /// Rows; for clouds the points of those it was trained with.
-    pub height: usize,
-    /// Columns; for clouds [`Images::CLOUD_WIDTH`](crate::data::Images::CLOUD_WIDTH).
-    pub width: usize,
-    /// Mean per channel.
-    pub mean: [f32; 3],
-    /// Standard deviation per channel.
-    pub std: [f32; 3],
-}
-
-/// What a network looks at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum InputKind {
-    /// Pictures of one size.
-    #[default]
-    Image,
-    /// Clouds of points.
-    Points {
-        /// The fewest points of a cloud: as many as the network takes for neighbours.
-        fewest: usize,
-    },
-}
-
-impl InputKind {
-    fn is_image(&self) -> bool {
-        *self == Self::Image
-    }
-}
-
-/// How training images were varied. Source statistics are made with the same variation.
+/// The way training samples were varied. Source statistics are made with the same variation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Augmentation {
-    /// Nobody recorded it.
+    /// Nobody recorded how they were varied.
     Unknown,
-    /// None at all.
+    /// They were not varied.
     None,
-    /// Four pixels of padding, random crop, horizontal flip.
+    /// Images got four pixels of padding, were cropped at random to their size, and flipped from left to right.
     PadCropFlip,
-    /// Random resized crop of 20 to 100 % of the area, horizontal flip.
+    /// A random 20 to 100 % of an image's area was cut out, resized, and flipped from left to right.
     ResizedCropFlip,
-    /// The above with colour jitter and greyscale (SimCLR).
+    /// The same, with colour jitter and greyscale (SimCLR).
     Simclr,
-    /// Of clouds: scaled by 2/3 to 3/2 and shifted by up to 0.2 along every axis, points shuffled (DGCNN).
+    /// Clouds were scaled by 2/3 to 3/2 and shifted by up to 0.2 along every axis, and their points shuffled (DGCNN).
     ScaleShift,
 }
 
@@ -101,7 +64,7 @@ impl Augmentation {
             Self::ScaleShift => true,
             Self::PadCropFlip | Self::ResizedCropFlip | Self::Simclr => false,
         };
-        if of_clouds == (input.kind != InputKind::Image) {
+        if of_clouds == matches!(input, InputContract::Clouds { .. }) {
             return Ok(());
         }
         let (expected, found) = if of_clouds {
@@ -117,32 +80,32 @@ impl Augmentation {
     }
 }
 
-/// What the weights were trained for.
+/// The loss that weights were trained with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Cross-entropy alone.
+    /// The loss was cross-entropy alone.
     Plain,
-    /// Cross-entropy and a contrastive loss.
+    /// The loss was cross-entropy and a contrastive loss on the projection head.
     Simclr,
-    /// Cross-entropy and the prediction of rotations.
+    /// The loss was cross-entropy and the cross-entropy of the rotation head.
     Rotation,
 }
 
-/// How a checkpoint came to be.
+/// Tells how a checkpoint came to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// Program and version that wrote it.
+    /// The program that wrote it, with its version.
     pub program: String,
-    /// The command line, if it was one.
+    /// The command line, or nothing if it was written by another program than the command.
     pub command: String,
-    /// Name and BLAKE3 digest of the file the weights came from, for imported ones.
+    /// The name and BLAKE3 digest of the file that imported weights came from.
     pub source: Option<String>,
 }
 
 impl Header {
-    /// Everything that is wrong with the header.
+    /// Lists everything that is wrong with the header.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Err(Error::InvalidArchitecture { problems: found }) = self.architecture.validate() {
@@ -153,68 +116,23 @@ impl Header {
             problems.push(format!("{named} class names for {outputs} classes"));
         }
         problems.extend(self.input.problems());
-        let (height, width) = (self.input.height, self.input.width);
-        if let Some(size) = self.architecture.fixed_image_size()
-            && (height, width) != (size, size)
-        {
-            problems.push(format!(
-                "images of {height} x {width} pixels for a network of {size} x {size} alone"
-            ));
+        if let InputForm::Images { side, fixed: true } = self.architecture.input() {
+            let fits = matches!(self.input, InputContract::Images { height, width, .. } if (height, width) == (side, side));
+            if !fits {
+                let found = self.input.describe();
+                problems.push(format!("{found} for a network of {side} x {side} alone"));
+            }
         }
         problems
     }
 }
 
-impl InputContract {
-    /// Mean and standard deviation by name: `imagenet`, `cifar10`, `cifar100`, `none`.
-    pub const NORMALISATIONS: [(&'static str, [f32; 3], [f32; 3]); 4] = [
-        ("imagenet", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-        (
-            "cifar10",
-            [0.4914, 0.4822, 0.4465],
-            [0.2023, 0.1994, 0.2010],
-        ),
-        (
-            "cifar100",
-            [0.5071, 0.4867, 0.4408],
-            [0.2675, 0.2565, 0.2761],
-        ),
-        ("none", [0.0; 3], [1.0; 3]),
-    ];
-
-    /// Clouds of `points` points, or of any other number from `fewest` on.
-    pub fn points(points: usize, fewest: usize) -> Self {
-        Self {
-            kind: InputKind::Points { fewest },
-            height: points,
-            width: crate::data::Images::CLOUD_WIDTH,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-        }
-    }
-
-    fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.height == 0 || self.width == 0 || self.height.max(self.width) > 10_000 {
-            let (height, width) = (self.height, self.width);
-            problems.push(format!("images of {height} x {width} pixels"));
-        }
-        if !self.mean.iter().all(|m| m.is_finite()) {
-            problems.push(format!("mean {:?} is not finite", self.mean));
-        }
-        if !self.std.iter().all(|s| s.is_finite() && *s > 0.0) {
-            problems.push(format!("standard deviation {:?} is not positive", self.std));
-        }
-        problems
-    }
-}
-
-/// A network and what is known about it.
+/// A trained network with its header, as a file holds them.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// What the file says about itself.
+    /// The description of the network.
     pub header: Header,
-    /// The network.
+    /// The network with its weights.
     pub network: Network,
 }
 
@@ -225,21 +143,11 @@ impl Checkpoint {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let (header, found) = parse(path, &bytes)?;
         let blank = header.architecture.blank(device)?;
-        let (report, fitting) = LoadReport::sort(&blank, found);
-        if !report.is_complete() {
-            return Err(Error::Weights {
-                path: path.to_owned(),
-                architecture: header.architecture.name(),
-                report: Box::new(report),
-            });
-        }
-        Ok(Self {
-            header,
-            network: load_tensors(blank, &fitting),
-        })
+        let network = fill(path, &header.architecture, blank, found)?;
+        Ok(Self { header, network })
     }
 
-    /// Reads the header alone.
+    /// Reads and checks the header alone.
     pub fn load_header(path: &Path) -> Result<Header> {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         Ok(parse(path, &bytes)?.0)
@@ -256,13 +164,10 @@ impl Checkpoint {
             });
         }
         let values = tensors(&self.network);
-        let (report, _) = LoadReport::sort(&self.network, values.clone());
+        let architecture = &self.header.architecture;
+        let (report, _) = LoadReport::sort(architecture, &self.network, values.clone());
         if !report.is_complete() {
-            return Err(Error::Weights {
-                path: path.to_owned(),
-                architecture: self.header.architecture.name(),
-                report: Box::new(report),
-            });
+            return Err(report.into_error(path, architecture));
         }
         let header = serde_json::to_string(&self.header).expect("a header is plain JSON");
         let metadata = HashMap::from([(HEADER_KEY.to_owned(), header)]);
@@ -270,7 +175,7 @@ impl Checkpoint {
     }
 }
 
-/// A digest of the architecture and all values: the identity of a trained network. Statistics made
+/// Computes the identity of a trained network, a digest of its architecture and all its values. Statistics made
 /// with one network carry it, and are refused by another.
 pub fn fingerprint(architecture: &Architecture, network: &Network) -> String {
     let config = serde_json::to_vec(architecture).expect("a configuration is plain JSON");
@@ -283,7 +188,7 @@ pub fn fingerprint(architecture: &Architecture, network: &Network) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-/// The bytes of a safetensors file of f32 tensors, and of integer counters that are all zero.
+/// Returns the bytes of a safetensors file of f32 tensors, and of integer counters that are all zero.
 pub(super) fn serialise(
     values: &BTreeMap<String, TensorData>,
     counters: &[String],
@@ -303,7 +208,7 @@ pub(super) fn serialise(
     safetensors::serialize(views, metadata).expect("serialising to memory cannot fail")
 }
 
-/// Header and tensors of a native file.
+/// Reads the header and the tensors of a native file.
 fn parse(path: &Path, bytes: &[u8]) -> Result<(Header, BTreeMap<String, TensorData>)> {
     let format_error = |problem: String, hint: Option<&str>| Error::Format {
         path: path.to_owned(),
@@ -311,12 +216,14 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<(Header, BTreeMap<String, TensorDa
         problem,
         hint: hint.map(str::to_owned),
     };
-    let import = "weights of other programs come in by `ttac import`";
-    let (_, metadata) = SafeTensors::read_metadata(bytes)
-        .map_err(|e| format_error(format!("not safetensors ({e})"), Some(import)))?;
+    let foreign = |problem: String| Error::Foreign {
+        path: path.to_owned(),
+        problem,
+    };
+    let (_, metadata) =
+        SafeTensors::read_metadata(bytes).map_err(|e| foreign(format!("not safetensors ({e})")))?;
     let text = metadata.metadata().as_ref().and_then(|m| m.get(HEADER_KEY));
-    let text =
-        text.ok_or_else(|| format_error("safetensors without a ttac header".into(), Some(import)))?;
+    let text = text.ok_or_else(|| foreign("safetensors without a ttac header".to_owned()))?;
     let version: Version = serde_json::from_str(text)
         .map_err(|e| format_error(format!("its header is no JSON of ours ({e})"), None))?;
     if version.format != FORMAT {
@@ -354,7 +261,7 @@ struct Version {
     format: u32,
 }
 
-/// A float tensor as f32; the type of any other.
+/// Converts a float tensor to f32. For another tensor the error is its type.
 pub(super) fn to_data(view: &TensorView<'_>) -> Result<TensorData, Dtype> {
     let dtype = match view.dtype() {
         Dtype::F32 => DType::F32,

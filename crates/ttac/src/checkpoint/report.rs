@@ -1,72 +1,101 @@
-//! What became of every key when weights were loaded.
+//! What became of every key when weights were loaded, and what to try if they did not fit.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use burn::tensor::TensorData;
 
-use crate::backbone::{Backbone, parameters};
+use crate::backbone::{Architecture, Backbone, Network, OtherSizes, load_tensors, parameters};
+use crate::{Error, Result};
 
 /// The outcome of matching a file's tensors with a network's parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Keys that were found with the right shape.
+    /// Number of keys that were found with the right shape.
     pub loaded: usize,
     /// Keys of the network that the file does not have, with their shapes.
     pub missing: Vec<(String, Vec<usize>)>,
     /// Keys of the file that the network does not have, with their shapes.
     pub unexpected: Vec<(String, Vec<usize>)>,
-    /// Keys with another shape: key, expected, found.
+    /// Keys with another shape: key, expected shape, found shape.
     pub misshapen: Vec<(String, Vec<usize>, Vec<usize>)>,
-    /// Keys with values that are not numbers, and how many.
+    /// Keys with values that are NaN or infinite, and how many.
     pub not_finite: Vec<(String, usize)>,
-    /// Keys that carry nothing a network needs (`num_batches_tracked`).
+    /// Number of keys that carry nothing a network needs (`num_batches_tracked`).
     pub ignored: usize,
-    /// Key prefix of the network's classifier.
-    pub classifier: &'static str,
-    /// Side of the network's patches, if it is a transformer.
-    patch: Option<usize>,
+    /// Key of the network's classifier.
+    pub classifier: String,
+    /// Fields of the architecture that the file's shapes contradict.
+    pub other_sizes: OtherSizes,
+}
+
+/// What to try when weights do not fit. Displayed, it is a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advice {
+    /// The weights themselves hold NaN or infinite values.
+    Damaged,
+    /// No key of the file fits the network.
+    OtherArchitecture,
+    /// The file fits the same architecture with other fields.
+    OtherSizes(OtherSizes),
+    /// The file's classifier has this number of classes.
+    OtherClasses(usize),
+    /// The file has everything but the classifier.
+    NoClassifier,
+    /// The file has everything but the self-supervised head.
+    NoHead,
+    /// Something else is wrong.
+    Unclear,
+}
+
+/// Returns the network with a file's tensors in it. Every parameter has to be there with its shape, and nothing else.
+pub(crate) fn fill(
+    path: &Path,
+    architecture: &Architecture,
+    network: Network,
+    found: BTreeMap<String, TensorData>,
+) -> Result<Network> {
+    let (report, fitting) = LoadReport::sort(architecture, &network, found);
+    if !report.is_complete() {
+        return Err(report.into_error(path, architecture));
+    }
+    Ok(load_tensors(network, &fitting))
 }
 
 impl LoadReport {
     /// Matches tensors with a network's parameters, and keeps the ones that fit.
-    pub(crate) fn sort<B: Backbone>(
-        network: &B,
+    pub(super) fn sort(
+        architecture: &Architecture,
+        network: &Network,
         mut found: BTreeMap<String, TensorData>,
     ) -> (Self, BTreeMap<String, TensorData>) {
-        let parameters = parameters(network);
-        let patches = parameters.iter();
-        let patches = patches.filter(|p| p.key == "patch_embed.proj.weight");
+        let shapes = found.iter();
+        let shapes = shapes.map(|(key, data)| (key.clone(), data.shape().to_vec()));
         let mut report = Self {
             classifier: network.classifier_key(),
-            patch: patches.map(|p| p.shape[2]).next(),
+            other_sizes: architecture.other_sizes(&shapes.collect()),
             ..Self::default()
         };
         let mut fitting = BTreeMap::new();
-        for parameter in parameters {
-            let Some(data) = found.remove(&parameter.key) else {
-                let missing = (parameter.key.clone(), parameter.shape.clone());
-                report.missing.push(missing);
+        for parameter in parameters(network) {
+            let (key, expected) = (parameter.key, parameter.shape);
+            let Some(data) = found.remove(&key) else {
+                report.missing.push((key, expected));
                 continue;
             };
-            if data.shape().as_slice() != parameter.shape {
-                report.misshapen.push((
-                    parameter.key.clone(),
-                    parameter.shape.clone(),
-                    data.shape().to_vec(),
-                ));
-                continue;
+            let shape = data.shape().to_vec();
+            let broken = data.iter::<f32>().filter(|value| !value.is_finite());
+            let broken = broken.count();
+            if shape != expected {
+                report.misshapen.push((key, expected, shape));
+            } else if broken > 0 {
+                report.not_finite.push((key, broken));
+            } else {
+                report.loaded += 1;
+                fitting.insert(key, data);
             }
-            let broken = data
-                .iter::<f32>()
-                .filter(|value| !value.is_finite())
-                .count();
-            if broken > 0 {
-                report.not_finite.push((parameter.key.clone(), broken));
-                continue;
-            }
-            report.loaded += 1;
-            fitting.insert(parameter.key.clone(), data);
         }
         for (key, data) in found {
             if key.ends_with("num_batches_tracked") {
@@ -78,7 +107,15 @@ impl LoadReport {
         (report, fitting)
     }
 
-    /// Whether every parameter was found, and nothing else.
+    pub(super) fn into_error(self, path: &Path, architecture: &Architecture) -> Error {
+        Error::Weights {
+            path: path.to_owned(),
+            architecture: architecture.name(),
+            report: Box::new(self),
+        }
+    }
+
+    /// Tells whether every parameter was found, and nothing else.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
             && self.unexpected.is_empty()
@@ -86,94 +123,66 @@ impl LoadReport {
             && self.not_finite.is_empty()
     }
 
-    /// What to try, judging by what is wrong.
-    pub fn hint(&self) -> Option<String> {
-        let classifier = |key: &str| {
-            let rest = key.strip_prefix(self.classifier);
+    /// Judges by what is wrong what to try; `None` if nothing is wrong.
+    pub fn advice(&self) -> Option<Advice> {
+        let in_classifier = |key: &str| {
+            let rest = key.strip_prefix(&self.classifier);
             rest.is_some_and(|rest| rest.starts_with('.'))
         };
-        let hint = if self.is_complete() {
+        let only_missing = self.unexpected.is_empty() && self.misshapen.is_empty();
+        let all_missing =
+            |is: &dyn Fn(&str) -> bool| only_missing && self.missing.iter().all(|(key, _)| is(key));
+        let mut misshapen = self.misshapen.iter();
+        Some(if self.is_complete() {
             return None;
         } else if !self.not_finite.is_empty() {
-            "the weights themselves are damaged: take an earlier checkpoint"
+            Advice::Damaged
         } else if self.loaded == 0 {
-            "no key fits: is this the right architecture?"
-        } else if let Some(advice) = self.transformer_hint() {
-            return Some(advice);
-        } else if let Some((_, _, found)) =
-            self.misshapen.iter().find(|(key, _, _)| classifier(key))
-            && self.misshapen.iter().all(|(key, _, _)| classifier(key))
+            Advice::OtherArchitecture
+        } else if !self.other_sizes.fields.is_empty() {
+            Advice::OtherSizes(self.other_sizes.clone())
+        } else if let Some((_, _, found)) = self.misshapen.first()
+            && let Some(&count) = found.first()
+            && misshapen.all(|(key, _, _)| in_classifier(key))
         {
-            return Some(format!(
-                "the file's classifier has {} classes: say so with `--classes {}`",
-                found[0], found[0]
-            ));
-        } else if self.unexpected.is_empty()
-            && self.misshapen.is_empty()
-            && self.missing.iter().all(|(key, _)| classifier(key))
-        {
-            "the file has no classifier: `--allow-partial` loads the rest and leaves the classifier \
-             at its initial values"
-        } else if self.unexpected.is_empty()
-            && self.misshapen.is_empty()
-            && self.missing.iter().all(|(key, _)| key.starts_with("head."))
-        {
-            "only the self-supervised head is missing: build the network without it with \
-             `--set projection=null` or `--set rotation=null`"
+            Advice::OtherClasses(count)
+        } else if all_missing(&in_classifier) {
+            Advice::NoClassifier
+        } else if all_missing(&|key| key.starts_with("head.")) {
+            Advice::NoHead
         } else {
-            "check the architecture and its `--set` fields; `--allow-partial` loads what fits and \
-             leaves the rest at its initial values"
-        };
-        Some(hint.to_owned())
+            Advice::Unclear
+        })
     }
+}
 
-    /// What the shapes say about a transformer of other sizes.
-    fn transformer_hint(&self) -> Option<String> {
-        let found = |key: &str, axis: usize| {
-            let mut wrong = self.misshapen.iter();
-            let (_, expected, found) = wrong.find(|(name, _, _)| name == key)?;
-            let same_rank = expected.len() == found.len();
-            (same_rank && found[axis] != expected[axis]).then(|| found[axis])
-        };
-        let block_of = |key: &str| -> Option<usize> {
-            let rest = key.strip_prefix("blocks.")?;
-            rest.split_once('.')?.0.parse().ok()
-        };
-        let mut fields = Vec::new();
-        if let Some(width) = found("cls_token", 2) {
-            fields.push(format!("width={width}"));
-        }
-        if let Some(patch) = found("patch_embed.proj.weight", 2) {
-            fields.push(format!("patch={patch}"));
-        }
-        if let Some(mlp) = found("blocks.0.mlp.fc1.weight", 0) {
-            fields.push(format!("mlp={mlp}"));
-        }
-        let more = self.unexpected.iter().filter_map(|(key, _)| block_of(key));
-        let fewer = self.missing.iter().filter_map(|(key, _)| block_of(key));
-        if let Some(depth) = more.max().map(|last| last + 1).or(fewer.min()) {
-            fields.push(format!("depth={depth}"));
-        }
-        // Tokens are the patches of a square and the class token.
-        let patch = found("patch_embed.proj.weight", 2).or(self.patch);
-        if let (Some(tokens), Some(patch)) = (found("pos_embed", 1), patch) {
-            let side = tokens.saturating_sub(1).isqrt();
-            if side * side + 1 == tokens {
-                fields.push(format!("image_size={}", side * patch));
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged => f.write_str("the weights themselves are damaged: take an earlier checkpoint"),
+            Self::OtherArchitecture => f.write_str("no key fits: is this the right architecture?"),
+            Self::OtherSizes(OtherSizes { fields, untold }) => {
+                let fields = fields.iter().map(|(field, value)| format!("`{field}` {value}"));
+                let fields = fields.collect::<Vec<_>>().join(", ");
+                write!(f, "the file holds a network of other sizes: {fields}")?;
+                for field in untold {
+                    write!(f, "; no shape tells `{field}`, which has to be set too")?;
+                }
+                Ok(())
             }
+            Self::OtherClasses(count) => {
+                write!(f, "the file's classifier has {count} classes: build the network with as many")
+            }
+            Self::NoClassifier => f.write_str(
+                "the file has no classifier: a partial import loads the rest and leaves the classifier at its initial values",
+            ),
+            Self::NoHead => f.write_str(
+                "only the self-supervised head is missing: build the network without it, with `projection` or `rotation` null",
+            ),
+            Self::Unclear => f.write_str(
+                "check the architecture and its fields; a partial import loads what fits and leaves the rest at its initial values",
+            ),
         }
-        if fields.is_empty() {
-            return None;
-        }
-        let heads = if fields[0].starts_with("width") {
-            "; the number of `heads`, which no shape tells, has to be set too"
-        } else {
-            ""
-        };
-        Some(format!(
-            "the file holds a transformer of other sizes: say so with `--set {}`{heads}",
-            fields.join(" --set ")
-        ))
     }
 }
 

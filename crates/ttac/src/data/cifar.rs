@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use super::problem::{check_label, damaged};
-use super::{Batch, Images, SampleId, Samples};
+use super::problem::{absent, check_label, contents, damaged};
+use super::{Images, InMemory};
 use crate::{Error, Result};
 
 /// Rows and columns of an image.
@@ -26,16 +26,16 @@ pub(super) struct Layout {
     pub count: usize,
 }
 
-/// Images and labels in memory.
+/// Images and labels as they are read, file by file.
 #[derive(Default)]
-pub(super) struct Stored {
+pub(super) struct Records {
     /// `[count, 32, 32, 3]`.
     pub pixels: Vec<u8>,
     /// `[count]`.
-    pub labels: Vec<u8>,
+    pub labels: Vec<usize>,
 }
 
-impl Stored {
+impl Records {
     /// Reads a file of records to the end.
     pub fn append_records(&mut self, layout: &Layout, path: &Path) -> Result<()> {
         let file = File::open(path).map_err(Error::io("read", path))?;
@@ -58,7 +58,7 @@ impl Stored {
             let (labels, planes) = record.split_at(layout.label_bytes);
             let label = labels[layout.label_bytes - 1];
             check_label(layout.data, path, index, label.into(), layout.num_classes)?;
-            self.labels.push(label);
+            self.labels.push(label.into());
             let (red, rest) = planes.split_at(PIXELS);
             let (green, blue) = rest.split_at(PIXELS);
             let rgb = red.iter().zip(green).zip(blue);
@@ -67,23 +67,23 @@ impl Stored {
         Ok(())
     }
 
-    pub fn batch(&self, ids: &[SampleId]) -> Batch {
-        let mut pixels = Vec::with_capacity(ids.len() * 3 * PIXELS);
-        for &id in ids {
-            let start = id as usize * 3 * PIXELS;
-            pixels.extend_from_slice(&self.pixels[start..start + 3 * PIXELS]);
-        }
-        let label = |&id: &SampleId| self.labels[id as usize] as usize;
-        Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images {
-                    height: SIDE,
-                    width: SIDE,
-                    pixels,
-                },
-            },
-            labels: ids.iter().map(label).collect(),
-        }
+    /// Makes a data set of what was read.
+    pub fn into_set(self, name: &str, classes: &[&str]) -> Result<InMemory> {
+        let images = Images {
+            height: SIDE,
+            width: SIDE,
+            pixels: self.pixels,
+        };
+        InMemory::new(name, classes.iter().copied(), images, Some(self.labels))
     }
+}
+
+/// The error of a folder that holds something else, e.g. the version in Python pickles: a folder or a file.
+pub(super) fn foreign(data: &str, root: &Path, expected: &str, [folder, file]: [&str; 2]) -> Error {
+    let problem = if root.join(folder).is_dir() || root.join(file).is_file() {
+        format!("{expected}, found the Python pickles; the binary version is needed")
+    } else {
+        format!("{expected}, {}", contents(root))
+    };
+    absent(data, root, problem)
 }

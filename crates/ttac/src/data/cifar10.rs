@@ -4,12 +4,11 @@
 //! red, green and blue bytes. Sprites: `data_batch_{1..5}.png` and `test_batch.png`, 1,024 x 10,000 RGB
 //! whose row `i` is image `i`, with `train_lables.json` and `test_lables.json` (spelled so).
 
-use std::fmt;
 use std::path::Path;
 
-use super::cifar::{Layout, PIXELS, Stored};
-use super::problem::{absent, check_label, contents, damaged};
-use super::{Batch, Dataset, SampleId, Split};
+use super::cifar::{Layout, PIXELS, Records, foreign};
+use super::problem::{check_folder, check_label, damaged, folder_with};
+use super::{InMemory, Split};
 use crate::{Error, Result};
 
 /// Names of the ten classes, in the order of the labels.
@@ -33,59 +32,44 @@ const LAYOUT: Layout = Layout {
     count: 10_000,
 };
 
-/// One split of CIFAR-10 in memory (154 MB for training, 31 MB for test).
-pub struct Cifar10(Stored);
-
-impl fmt::Debug for Cifar10 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cifar10({} images)", self.0.labels.len())
+/// Reads a split of CIFAR-10 from a folder that holds either layout (154 MB for training, 31 MB for test).
+pub fn open_cifar10(root: &Path, split: Split) -> Result<InMemory> {
+    check_folder(LAYOUT.data, root)?;
+    let stems: &[&str] = match split {
+        Split::Train => &[
+            "data_batch_1",
+            "data_batch_2",
+            "data_batch_3",
+            "data_batch_4",
+            "data_batch_5",
+        ],
+        Split::Test => &["test_batch"],
+    };
+    let mut set = Records::default();
+    // The original archive unpacks into a folder of its own.
+    let folder_of = |ending: &str| {
+        let first = format!("{}.{ending}", stems[0]);
+        folder_with(root, "cifar-10-batches-bin", &first)
+    };
+    if let Some(folder) = folder_of("bin") {
+        for stem in stems {
+            set.append_records(&LAYOUT, &folder.join(format!("{stem}.bin")))?;
+        }
+    } else if let Some(folder) = folder_of("png") {
+        for stem in stems {
+            append_sprite(&mut set, &folder.join(format!("{stem}.png")))?;
+        }
+        read_sprite_labels(&mut set, &folder.join(format!("{split}_lables.json")))?;
+    } else {
+        let stem = stems[0];
+        let expected = format!("expected `{stem}.bin` or `{stem}.png`");
+        let pickles = ["cifar-10-batches-py", stem];
+        return Err(foreign(LAYOUT.data, root, &expected, pickles));
     }
+    set.into_set(LAYOUT.data, &CIFAR10_CLASSES)
 }
 
-impl Cifar10 {
-    /// Reads a split from a folder that holds either layout.
-    pub fn open(root: &Path, split: Split) -> Result<Self> {
-        if !root.is_dir() {
-            return Err(absent(LAYOUT.data, root, "no such folder".to_owned()));
-        }
-        let stems: &[&str] = match split {
-            Split::Train => &[
-                "data_batch_1",
-                "data_batch_2",
-                "data_batch_3",
-                "data_batch_4",
-                "data_batch_5",
-            ],
-            Split::Test => &["test_batch"],
-        };
-        // The original archive unpacks into a folder of its own.
-        let nested = root.join("cifar-10-batches-bin");
-        let root_of = |ending: &str| {
-            let present = |folder: &Path| folder.join(format!("{}.{ending}", stems[0])).is_file();
-            [root, &nested].into_iter().find(|folder| present(folder))
-        };
-        let mut set = Stored::default();
-        if let Some(folder) = root_of("bin") {
-            for stem in stems {
-                set.append_records(&LAYOUT, &folder.join(format!("{stem}.bin")))?;
-            }
-        } else if let Some(folder) = root_of("png") {
-            for stem in stems {
-                append_sprite(&mut set, &folder.join(format!("{stem}.png")))?;
-            }
-            let name = match split {
-                Split::Train => "train_lables.json",
-                Split::Test => "test_lables.json",
-            };
-            read_sprite_labels(&mut set, &folder.join(name))?;
-        } else {
-            return Err(absent(LAYOUT.data, root, describe_foreign(root, stems[0])));
-        }
-        Ok(Self(set))
-    }
-}
-
-fn append_sprite(set: &mut Stored, path: &Path) -> Result<()> {
+fn append_sprite(set: &mut Records, path: &Path) -> Result<()> {
     let damaged = |problem| damaged(LAYOUT.data, path, problem);
     let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
     let image = image::load_from_memory_with_format(&bytes, image::ImageFormat::Png)
@@ -99,7 +83,7 @@ fn append_sprite(set: &mut Stored, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read_sprite_labels(set: &mut Stored, path: &Path) -> Result<()> {
+fn read_sprite_labels(set: &mut Records, path: &Path) -> Result<()> {
     let damaged = |problem| damaged(LAYOUT.data, path, problem);
     let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
     let labels: Vec<i64> =
@@ -111,34 +95,7 @@ fn read_sprite_labels(set: &mut Stored, path: &Path) -> Result<()> {
     }
     for (index, &label) in labels.iter().enumerate() {
         check_label(LAYOUT.data, path, index, label, LAYOUT.num_classes)?;
-        set.labels.push(label as u8);
+        set.labels.push(label as usize);
     }
     Ok(())
-}
-
-/// What a folder holds instead of CIFAR-10.
-fn describe_foreign(root: &Path, stem: &str) -> String {
-    let expected = format!("expected `{stem}.bin` or `{stem}.png`");
-    if root.join("cifar-10-batches-py").is_dir() || root.join(stem).is_file() {
-        return format!("{expected}, found the Python pickles; the binary version is needed");
-    }
-    format!("{expected}, {}", contents(root))
-}
-
-impl Dataset for Cifar10 {
-    fn name(&self) -> &'static str {
-        "cifar10"
-    }
-
-    fn len(&self) -> usize {
-        self.0.labels.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        CIFAR10_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        Ok(self.0.batch(ids))
-    }
 }

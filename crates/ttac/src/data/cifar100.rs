@@ -3,12 +3,11 @@
 //! `train.bin` and `test.bin`: 50,000 and 10,000 records of a coarse label byte, a fine label byte and
 //! 1,024 red, green and blue bytes. Coarse labels are not read.
 
-use std::fmt;
 use std::path::Path;
 
-use super::cifar::{Layout, Stored};
-use super::problem::{absent, contents};
-use super::{Batch, Dataset, SampleId, Split};
+use super::cifar::{Layout, Records, foreign};
+use super::problem::{check_folder, folder_with};
+use super::{InMemory, Split};
 use crate::Result;
 
 /// Names of the hundred fine classes, in the order of the labels.
@@ -28,66 +27,22 @@ pub const CIFAR100_CLASSES: [&str; 100] = [
 
 const NAME: &str = "cifar100";
 
-/// One split of CIFAR-100 in memory (154 MB for training, 31 MB for test).
-pub struct Cifar100(Stored);
-
-impl fmt::Debug for Cifar100 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cifar100({} images)", self.0.labels.len())
-    }
-}
-
-impl Cifar100 {
-    /// Reads a split from a folder.
-    pub fn open(root: &Path, split: Split) -> Result<Self> {
-        if !root.is_dir() {
-            return Err(absent(NAME, root, "no such folder".to_owned()));
-        }
-        let layout = Layout {
-            data: NAME,
-            label_bytes: 2,
-            num_classes: CIFAR100_CLASSES.len(),
-            count: match split {
-                Split::Train => 50_000,
-                Split::Test => 10_000,
-            },
-        };
-        let file = format!("{split}.bin");
-        // The original archive unpacks into a folder of its own.
-        let nested = root.join("cifar-100-binary");
-        let folder = [root, &nested]
-            .into_iter()
-            .find(|folder| folder.join(&file).is_file())
-            .ok_or_else(|| absent(NAME, root, describe_foreign(root, split)))?;
-        let mut set = Stored::default();
-        set.append_records(&layout, &folder.join(file))?;
-        Ok(Self(set))
-    }
-}
-
-/// What a folder holds instead of CIFAR-100.
-fn describe_foreign(root: &Path, split: Split) -> String {
-    let expected = format!("expected `{split}.bin`");
-    if root.join("cifar-100-python").is_dir() || root.join(split.to_string()).is_file() {
-        return format!("{expected}, found the Python pickles; the binary version is needed");
-    }
-    format!("{expected}, {}", contents(root))
-}
-
-impl Dataset for Cifar100 {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn len(&self) -> usize {
-        self.0.labels.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        CIFAR100_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        Ok(self.0.batch(ids))
-    }
+/// Reads a split of CIFAR-100 from a folder (154 MB for training, 31 MB for test).
+pub fn open_cifar100(root: &Path, split: Split) -> Result<InMemory> {
+    check_folder(NAME, root)?;
+    let layout = Layout {
+        data: NAME,
+        label_bytes: 2,
+        num_classes: CIFAR100_CLASSES.len(),
+        count: split.of(50_000, 10_000),
+    };
+    let file = format!("{split}.bin");
+    // The original archive unpacks into a folder of its own.
+    let folder = folder_with(root, "cifar-100-binary", &file).ok_or_else(|| {
+        let pickles = ["cifar-100-python", &split.to_string()];
+        foreign(NAME, root, &format!("expected `{file}`"), pickles)
+    })?;
+    let mut set = Records::default();
+    set.append_records(&layout, &folder.join(file))?;
+    set.into_set(NAME, &CIFAR100_CLASSES)
 }

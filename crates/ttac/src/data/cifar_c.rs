@@ -7,111 +7,81 @@
 //! Folders that `ttac corrupt` wrote have a `manifest.json` that lists their severities, which may be
 //! fewer than five.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::cifar::SIDE;
-use super::npy::{ImageArray, read_labels};
-use super::problem::{absent, contents, damaged};
-use super::{Batch, CIFAR10_CLASSES, CIFAR100_CLASSES, Dataset, Images, SampleId, Samples};
+use super::npy::{ImageArray, NpyImages, read_labels};
+use super::problem::{absent, check_folder, contents, damaged};
+use super::{CIFAR10_CLASSES, CIFAR100_CLASSES};
 use crate::{Error, Result, nearest};
 
 /// Blocks of a file that no manifest describes.
 const SEVERITIES: [u8; 5] = [1, 2, 3, 4, 5];
 
-/// One corruption at one severity.
-pub struct CifarC {
+/// Opens a corruption of CIFAR-10, named like its file without `.npy`, at severity 1 to 5.
+pub fn open_cifar10_c(root: &Path, corruption: &str, severity: u8) -> Result<NpyImages> {
+    open("cifar10-c", &CIFAR10_CLASSES, root, corruption, severity)
+}
+
+/// Opens a corruption of CIFAR-100, named like its file without `.npy`, at severity 1 to 5.
+pub fn open_cifar100_c(root: &Path, corruption: &str, severity: u8) -> Result<NpyImages> {
+    open("cifar100-c", &CIFAR100_CLASSES, root, corruption, severity)
+}
+
+/// Lists the corruptions that a folder of `cifar10-c` or `cifar100-c` holds, sorted by name.
+pub fn cifar_c_corruptions(name: &'static str, root: &Path) -> Result<Vec<String>> {
+    corruptions(name, root).map(|(_, present)| present)
+}
+
+fn open(
     name: &'static str,
-    classes: &'static [&'static str],
-    images: ImageArray,
-    /// First row of the block.
-    first: usize,
-    /// `[count]`.
-    labels: Vec<u8>,
-}
-
-impl fmt::Debug for CifarC {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = self.first + self.labels.len();
-        write!(f, "CifarC({}, rows {}..{last})", self.name, self.first)
+    classes: &[&str],
+    root: &Path,
+    corruption: &str,
+    severity: u8,
+) -> Result<NpyImages> {
+    check_severity(severity)?;
+    let (folder, present) = corruptions(name, root)?;
+    if !present.iter().any(|known| known == corruption) {
+        return Err(unknown_corruption(corruption, &present));
     }
-}
-
-impl CifarC {
-    /// A corruption of CIFAR-10, named like its file without `.npy`, at severity 1 to 5.
-    pub fn cifar10(root: &Path, corruption: &str, severity: u8) -> Result<Self> {
-        Self::open("cifar10-c", &CIFAR10_CLASSES, root, corruption, severity)
+    let blocks = severities(name, &folder)?;
+    let block = blocks.iter().position(|&block| block == severity);
+    let block = block.ok_or_else(|| Error::Invalid {
+        what: "severity",
+        problem: format!("expected one of {blocks:?}, found {severity}"),
+    })?;
+    let path = folder.join(format!("{corruption}.npy"));
+    let images = ImageArray::open(name, &path)?;
+    if !images.count.is_multiple_of(blocks.len()) || images.count == 0 {
+        let problem = format!(
+            "expected a block of images for each severity {blocks:?}, found {} images",
+            images.count
+        );
+        return Err(damaged(name, &path, problem));
     }
-
-    /// A corruption of CIFAR-100, named like its file without `.npy`, at severity 1 to 5.
-    pub fn cifar100(root: &Path, corruption: &str, severity: u8) -> Result<Self> {
-        Self::open("cifar100-c", &CIFAR100_CLASSES, root, corruption, severity)
-    }
-
-    fn open(
-        name: &'static str,
-        classes: &'static [&'static str],
-        root: &Path,
-        corruption: &str,
-        severity: u8,
-    ) -> Result<Self> {
-        check_severity(severity)?;
-        let (folder, present) = corruptions(name, root)?;
-        if !present.iter().any(|known| known == corruption) {
-            return Err(unknown_corruption(corruption, &present));
-        }
-        let blocks = severities(name, &folder)?;
-        let block = blocks.iter().position(|&block| block == severity);
-        let block = block.ok_or_else(|| Error::Invalid {
-            what: "severity",
-            problem: format!("expected one of {blocks:?}, found {severity}"),
-        })?;
-        let path = folder.join(format!("{corruption}.npy"));
-        let images = ImageArray::open(name, &path)?;
-        if !images.count.is_multiple_of(blocks.len()) || images.count == 0 {
+    let count = images.count / blocks.len();
+    let first = block * count;
+    let path = folder.join("labels.npy");
+    let all = read_labels(name, &path, classes.len())?;
+    let labels = match all.len() {
+        found if found == images.count => all[first..first + count].to_vec(),
+        found if found == count => all,
+        found => {
             let problem = format!(
-                "expected a block of images for each severity {blocks:?}, found {} images",
+                "expected {} labels for `{corruption}.npy` (or {count}, one block), found {found}",
                 images.count
             );
             return Err(damaged(name, &path, problem));
         }
-        let count = images.count / blocks.len();
-        let first = block * count;
-        let path = folder.join("labels.npy");
-        let all = read_labels(name, &path, classes.len())?;
-        let labels = match all.len() {
-            found if found == images.count => all[first..first + count].to_vec(),
-            found if found == count => all,
-            found => {
-                let problem = format!(
-                    "expected {} labels for `{corruption}.npy` (or {count}, one block), found {found}",
-                    images.count
-                );
-                return Err(damaged(name, &path, problem));
-            }
-        };
-        Ok(Self {
-            name,
-            classes,
-            images,
-            first,
-            labels,
-        })
-    }
-
-    /// Names of the corruptions that a folder of either set holds, sorted.
-    pub fn corruptions(name: &'static str, root: &Path) -> Result<Vec<String>> {
-        corruptions(name, root).map(|(_, present)| present)
-    }
+    };
+    Ok(NpyImages::new(name, classes, images, first, labels))
 }
 
 /// The folder of the files, which the archive puts one level down, and the corruptions in it.
 fn corruptions(name: &'static str, root: &Path) -> Result<(PathBuf, Vec<String>)> {
-    if !root.is_dir() {
-        return Err(absent(name, root, "no such folder".to_owned()));
-    }
+    check_folder(name, root)?;
     let nested = root.join(match name {
         "cifar10-c" => "CIFAR-10-C",
         _ => "CIFAR-100-C",
@@ -178,37 +148,5 @@ pub(super) fn unknown_corruption(found: &str, present: &[String]) -> Error {
     Error::Invalid {
         what: "corruption",
         problem: format!("there is no `{found}`; {known}"),
-    }
-}
-
-impl Dataset for CifarC {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.classes.iter().map(|&class| class.to_owned()).collect()
-    }
-
-    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let labels: Vec<usize> = (ids.iter())
-            .map(|&id| self.labels[id as usize].into())
-            .collect();
-        let rows = ids.iter().map(|&id| self.first + id as usize);
-        Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images {
-                    height: SIDE,
-                    width: SIDE,
-                    pixels: self.images.read(rows)?,
-                },
-            },
-            labels,
-        })
     }
 }

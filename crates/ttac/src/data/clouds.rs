@@ -1,68 +1,26 @@
-//! Clouds of points as samples.
-//!
-//! A batch travels as bytes from its reader to the [`InputContract`](crate::checkpoint::InputContract) of a model, through
-//! queues and mixtures that never look inside. A cloud's bytes are its points, one to a row: three `f32`, lowest byte
-//! first, are the twelve bytes of four columns of RGB.
+//! What readers of clouds have in common.
 
-use super::{Images, SampleId};
-use crate::{Error, Result};
+use rayon::prelude::*;
 
-impl Images {
-    /// Columns of a cloud's row. No picture is so narrow.
-    pub const CLOUD_WIDTH: usize = 4;
+use super::{Batch, Clouds, SampleId};
+use crate::Result;
 
-    /// Clouds of `points` points, `[count, points, 3]`.
-    ///
-    /// # Panics
-    /// If the values are not whole clouds.
-    pub fn from_clouds(points: usize, values: &[f32]) -> Self {
-        let count = values.len();
-        assert!(
-            points > 0 && count.is_multiple_of(3 * points),
-            "{count} values for clouds of {points} points"
-        );
-        Self {
-            height: points,
-            width: Self::CLOUD_WIDTH,
-            pixels: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-        }
-    }
-
-    /// The coordinates `[count, height, 3]`, if these are clouds.
-    pub fn to_clouds(&self) -> Option<Vec<f32>> {
-        let numbers = self.pixels.as_chunks::<4>().0;
-        (self.width == Self::CLOUD_WIDTH).then(|| {
-            numbers
-                .iter()
-                .map(|&bytes| f32::from_le_bytes(bytes))
-                .collect()
-        })
-    }
-
-    /// What there is of each sample, in words.
-    pub fn describe(&self) -> String {
-        let Self { height, width, .. } = self;
-        match *width {
-            Self::CLOUD_WIDTH => format!("clouds of {height} points"),
-            _ => format!("images of {height} x {width} pixels"),
-        }
-    }
-
-    /// Adds samples of the same kind and size.
-    pub fn append(&mut self, more: Self) -> Result<()> {
-        if (self.height, self.width) != (more.height, more.width) {
-            return Err(Error::Mismatch {
-                what: "sizes of samples in one batch".to_owned(),
-                expected: self.describe(),
-                found: more.describe(),
-            });
-        }
-        self.pixels.extend(more.pixels);
-        Ok(())
-    }
+/// Makes or reads the clouds of a batch, on all threads.
+pub(super) fn batch(
+    ids: &[SampleId],
+    points: usize,
+    cloud: impl Fn(SampleId) -> Result<Vec<f32>> + Sync,
+    label: impl Fn(SampleId) -> usize,
+) -> Result<Batch> {
+    let clouds: Vec<Vec<f32>> = (ids.par_iter())
+        .map(|&id| cloud(id))
+        .collect::<Result<_>>()?;
+    let values = clouds.concat();
+    Ok(Batch {
+        ids: ids.to_vec(),
+        samples: Clouds { points, values }.into(),
+        labels: Some(ids.iter().map(|&id| label(id)).collect()),
+    })
 }
 
 /// What is wrong with a cloud of which nothing can be learned, if anything is.
@@ -102,16 +60,4 @@ pub(super) fn to_unit_ball(cloud: &mut [f32]) {
     for value in cloud {
         *value = (f64::from(*value) * scale) as f32;
     }
-}
-
-/// The values of some clouds, `[ids, points, 3]`, from an array of all.
-///
-/// # Panics
-/// If an id is none.
-pub(super) fn gather(values: &[f32], points: usize, ids: &[SampleId]) -> Vec<f32> {
-    let length = 3 * points;
-    ids.iter()
-        .flat_map(|&id| &values[id as usize * length..][..length])
-        .copied()
-        .collect()
 }

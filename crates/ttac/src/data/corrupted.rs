@@ -1,15 +1,17 @@
 //! A clean data set, corrupted as it is read.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use ttac_corrupt::{Corruption, Corruptor, FrostTextures, Severity};
 
-use super::{Batch, Dataset, SampleId};
-use crate::{Error, Result};
+use super::{Batch, Dataset, SampleId, SetInfo};
+use crate::{Error, Remedy, Result};
 
 /// The images of a data set under one corruption, made when they are asked for. Image `i` is the same,
 /// bit for bit, as that of the arrays which `ttac corrupt` writes with the same seed.
 pub struct Corrupted {
+    info: SetInfo,
     clean: Box<dyn Dataset>,
     corruptor: Corruptor,
     corruption: Corruption,
@@ -17,7 +19,7 @@ pub struct Corrupted {
 }
 
 impl Corrupted {
-    /// A data set under a corruption of severity 1 to 5. Frost needs its photographs to be called
+    /// Puts a data set under a corruption of severity 1 to 5. Frost needs its photographs to be called
     /// frost: `frost-like` is the corruption without.
     pub fn new(
         clean: Box<dyn Dataset>,
@@ -36,21 +38,31 @@ impl Corrupted {
         let mut corruptor = Corruptor::new(seed);
         if wanted == Corruption::Frost && corruption == "frost" {
             let Some(folder) = frost_textures else {
-                return Err(Error::Invalid {
+                return Err(Error::Needs {
                     what: "corruption",
-                    problem: "`frost` needs its photographs: give `--frost-textures` or set `TTAC_FROST`, or ask for `frost-like`".to_owned(),
+                    problem: "`frost` needs its photographs".to_owned(),
+                    remedy: Remedy::FrostPhotographs,
                 });
             };
             corruptor =
                 corruptor.with_frost(FrostTextures::load(folder).map_err(|error| invalid(&error))?);
         }
+        let mut info = clean.info().clone();
+        let name = corruptor.name_of(wanted);
+        info.corruption = Some(on_the_fly(name, severity, seed));
         Ok(Self {
+            info,
             clean,
             corruptor,
             corruption: wanted,
             severity,
         })
     }
+}
+
+/// A corruption in the words of a protocol card.
+pub(super) fn on_the_fly(name: impl Display, severity: Severity, seed: u64) -> String {
+    format!("{name} {severity}, made on the fly with seed {seed}")
 }
 
 /// An error of the corruptions, with its hint.
@@ -65,48 +77,25 @@ pub(super) fn invalid(error: &ttac_corrupt::Error) -> Error {
 }
 
 impl Dataset for Corrupted {
-    fn name(&self) -> &'static str {
-        self.clean.name()
-    }
-
-    fn len(&self) -> usize {
-        self.clean.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.clean.classes()
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let mut batch = self.clean.batch(ids)?;
-        let images = &mut batch.samples.images;
+        let clean = self.clean.batch(ids)?;
+        let mut images = clean.samples.into_images()?;
         let (height, width) = (images.height, images.width);
+        let pixels = &mut images.pixels;
         self.corruptor
-            .apply_each(
-                self.corruption,
-                self.severity,
-                &mut images.pixels,
-                height,
-                width,
-                ids,
-            )
+            .apply_each(self.corruption, self.severity, pixels, height, width, ids)
             .map_err(|error| invalid(&error))?;
-        Ok(batch)
+        Ok(Batch {
+            samples: images.into(),
+            ..clean
+        })
     }
 
-    fn labels(&self) -> Result<Vec<usize>> {
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
         self.clean.labels()
-    }
-
-    fn corruption(&self) -> Option<String> {
-        let name = self.corruptor.name_of(self.corruption);
-        let (severity, seed) = (self.severity.get(), self.corruptor.seed());
-        Some(format!(
-            "{name} {severity}, made on the fly with seed {seed}"
-        ))
-    }
-
-    fn skipped(&self) -> usize {
-        self.clean.skipped()
     }
 }

@@ -3,21 +3,21 @@
 use ttac_corrupt::Severity;
 use ttac_corrupt::points::{PointCorruption, PointCorruptor};
 
-use super::corrupted::invalid;
-use super::{Batch, Dataset, Images, SampleId};
-use crate::{Error, Result};
+use super::corrupted::{invalid, on_the_fly};
+use super::{Batch, Clouds, Dataset, SampleId, SetInfo};
+use crate::Result;
 
 /// The clouds of a data set under one corruption, made when they are asked for. Occlusion and LiDAR are made from the
 /// set's meshes; the others from its points, of which there should be more than a model takes.
 pub struct CorruptedClouds {
+    info: SetInfo,
     clean: Box<dyn Dataset>,
     corruptor: PointCorruptor,
-    corruption: PointCorruption,
-    severity: Severity,
+    corruption: (PointCorruption, Severity),
 }
 
 impl CorruptedClouds {
-    /// A data set under a corruption of severity 1 to 5, which starts from `points` points.
+    /// Puts a data set under a corruption of severity 1 to 5, which starts from `points` points.
     pub fn new(
         clean: Box<dyn Dataset>,
         corruption: &str,
@@ -26,66 +26,45 @@ impl CorruptedClouds {
         points: usize,
     ) -> Result<Self> {
         let corruption: PointCorruption = corruption.parse().map_err(|error| invalid(&error))?;
-        if corruption.needs_meshes() && clean.meshes(&[]).is_none() {
+        if corruption.needs_meshes() && clean.info().meshes.is_none() {
             let error = ttac_corrupt::Error::NeedsMeshes { corruption };
             return Err(invalid(&error));
         }
+        let severity = Severity::try_from(severity).map_err(|error| invalid(&error))?;
+        let mut info = clean.info().clone();
+        info.corruption = Some(on_the_fly(corruption, severity, seed));
         Ok(Self {
+            info,
             clean,
             corruptor: PointCorruptor::new(seed).with_points(points),
-            corruption,
-            severity: Severity::try_from(severity).map_err(|error| invalid(&error))?,
+            corruption: (corruption, severity),
         })
     }
 }
 
 impl Dataset for CorruptedClouds {
-    fn name(&self) -> &'static str {
-        self.clean.name()
-    }
-
-    fn len(&self) -> usize {
-        self.clean.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.clean.classes()
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
         let mut batch = self.clean.batch(ids)?;
-        let images = &mut batch.samples.images;
-        let corrupted = if self.corruption.needs_meshes() {
-            let meshes = self.clean.meshes(ids).unwrap_or_default();
+        let (corruption, severity) = self.corruption;
+        let meshes = self.info.meshes.as_ref();
+        let corrupted = if let Some(meshes) = meshes.filter(|_| corruption.needs_meshes()) {
+            let meshes = meshes(ids);
             self.corruptor
-                .apply_to_meshes(self.corruption, self.severity, &meshes, ids)
+                .apply_to_meshes(corruption, severity, &meshes, ids)
         } else {
-            let clouds = images.to_clouds().ok_or_else(|| Error::Mismatch {
-                what: format!("samples of `{}`", self.clean.name()),
-                expected: "clouds of points".to_owned(),
-                found: images.describe(),
-            })?;
-            let points = images.height;
+            let Clouds { points, values } = batch.samples.as_clouds()?;
             self.corruptor
-                .apply(self.corruption, self.severity, &clouds, points, ids)
+                .apply(corruption, severity, values, *points, ids)
         };
-        let corrupted = corrupted.map_err(|error| invalid(&error))?;
-        *images = Images::from_clouds(corrupted.points, &corrupted.values);
+        batch.samples = corrupted.map_err(|error| invalid(&error))?.into();
         Ok(batch)
     }
 
-    fn labels(&self) -> Result<Vec<usize>> {
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
         self.clean.labels()
-    }
-
-    fn corruption(&self) -> Option<String> {
-        let (name, severity, seed) = (self.corruption, self.severity, self.corruptor.seed());
-        Some(format!(
-            "{name} {severity}, made on the fly with seed {seed}"
-        ))
-    }
-
-    fn skipped(&self) -> usize {
-        self.clean.skipped()
     }
 }

@@ -1,19 +1,16 @@
 //! Random numbers of one sample of a set that is made by code.
 
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::rng::{Purpose, below, shuffle};
 
 /// A stream of its own for every purpose and index. Only `+ - * /` and `sqrt` follow, which are exact everywhere.
 pub(super) struct Dice(ChaCha8Rng);
 
 impl Dice {
-    pub(super) fn new(purpose: &[u8; 24], seed: u64, index: u64) -> Self {
-        let mut key = [0; 32];
-        key[..24].copy_from_slice(purpose);
-        key[24..].copy_from_slice(&seed.to_le_bytes());
-        let mut generator = ChaCha8Rng::from_seed(key);
-        generator.set_stream(index);
-        Self(generator)
+    pub(super) fn new(purpose: Purpose, seed: u64, index: u64) -> Self {
+        Self(purpose.stream(seed, index))
     }
 
     /// Uniform in `[0, 1)`.
@@ -26,7 +23,11 @@ impl Dice {
     }
 
     pub(super) fn below(&mut self, limit: usize) -> usize {
-        ((u128::from(self.0.next_u64()) * limit as u128) >> 64) as usize
+        below(limit, &mut self.0)
+    }
+
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        shuffle(items, &mut self.0);
     }
 
     /// Cosine and sine of a random angle.

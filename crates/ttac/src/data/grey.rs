@@ -4,25 +4,45 @@
 //! three channels equal, in the middle of a black square of the model's size: 28 pixels become 32 by a
 //! border of two zeros on every side. Nothing is scaled.
 
-use super::{Batch, Images, SampleId, Samples};
+use std::fmt;
+
+use super::memory::pick;
+use super::{Batch, Dataset, Images, SampleId, SetInfo};
 use crate::{Error, Result};
 
 /// Rows and columns of a stored image.
 pub(super) const SIDE: usize = 28;
 
-/// Grey images and labels in memory.
-pub(super) struct Grey {
+/// Small grey images in memory, handed out as RGB in the middle of a black square of the model's size.
+pub struct GreyImages {
+    info: SetInfo,
     /// `[count, 28, 28]`.
     pixels: Vec<u8>,
     /// `[count]`.
-    labels: Vec<u8>,
+    labels: Vec<usize>,
     /// Rows and columns of what is handed out.
     size: usize,
 }
 
-impl Grey {
+impl fmt::Debug for GreyImages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "GreyImages({}, {} images)",
+            self.info.name, self.info.len
+        )
+    }
+}
+
+impl GreyImages {
     /// Fails for sizes that a border cannot reach without drowning the image.
-    pub fn new(data: &'static str, pixels: Vec<u8>, labels: Vec<u8>, size: usize) -> Result<Self> {
+    pub(super) fn new(
+        data: &'static str,
+        classes: &[&str],
+        pixels: Vec<u8>,
+        labels: &[u8],
+        size: usize,
+    ) -> Result<Self> {
         assert_eq!(pixels.len(), labels.len() * SIDE * SIDE, "one label each");
         if !(SIDE..=2 * SIDE).contains(&size) {
             return Err(Error::Mismatch {
@@ -32,17 +52,20 @@ impl Grey {
             });
         }
         Ok(Self {
+            info: SetInfo::new(data, labels.len(), classes.iter().copied()),
             pixels,
-            labels,
+            labels: labels.iter().map(|&label| label.into()).collect(),
             size,
         })
     }
+}
 
-    pub fn len(&self) -> usize {
-        self.labels.len()
+impl Dataset for GreyImages {
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
-    pub fn batch(&self, ids: &[SampleId]) -> Batch {
+    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
         let (size, border) = (self.size, (self.size - SIDE) / 2);
         let mut pixels = vec![0; ids.len() * size * size * 3];
         for (&id, image) in ids.iter().zip(pixels.chunks_exact_mut(size * size * 3)) {
@@ -56,17 +79,19 @@ impl Grey {
                 }
             }
         }
-        let label = |&id: &SampleId| self.labels[id as usize] as usize;
-        Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images {
-                    height: size,
-                    width: size,
-                    pixels,
-                },
-            },
-            labels: ids.iter().map(label).collect(),
-        }
+        let images = Images {
+            height: size,
+            width: size,
+            pixels,
+        };
+        Ok(Batch {
+            ids: ids.to_vec(),
+            samples: images.into(),
+            labels: Some(pick(&self.labels, ids)),
+        })
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        Ok(Some(self.labels.clone()))
     }
 }

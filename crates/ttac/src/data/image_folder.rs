@@ -11,15 +11,19 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::cifar_c::{check_severity, unknown_corruption};
-use super::problem::contents;
+use super::memory::pick;
+use super::problem::{contents, wrong};
 use super::resize::{Rgb, shrink_and_crop};
-use super::{Batch, Dataset, Images, OpenOptions, SampleId, Samples, Split};
-use crate::{Error, Result};
+use super::{Batch, Dataset, Images, OpenOptions, SampleId, SetInfo, Split};
+use crate::{Error, Remedy, Result};
 
 const NAME: &str = "image-folder";
 
 /// How many times longer than the other a side may be; beyond, resizing would take all memory.
 const MAX_ASPECT: usize = 50;
+
+/// A file and its class, where it has one.
+type Picture = (PathBuf, Option<usize>);
 
 /// Files of class folders, decoded when asked for.
 ///
@@ -32,10 +36,11 @@ const MAX_ASPECT: usize = 50;
 /// is in, by its name. With [`OpenOptions::skip_bad`] every file is decoded once when opening, those that
 /// fail are left out, and [`skipped`](Self::skipped) tells which.
 pub struct ImageFolder {
-    folder: PathBuf,
-    classes: Vec<String>,
-    /// File and class, class by class, files in the order of their names.
-    files: Vec<(PathBuf, usize)>,
+    info: SetInfo,
+    /// Class by class, files in the order of their names.
+    files: Vec<PathBuf>,
+    /// Classes of the files; none for a folder without class folders.
+    labels: Option<Vec<usize>>,
     skipped: Vec<(PathBuf, String)>,
     size: usize,
     refuse_grey: bool,
@@ -43,7 +48,7 @@ pub struct ImageFolder {
 
 impl fmt::Debug for ImageFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (files, classes) = (self.files.len(), self.classes.len());
+        let (files, classes) = (self.files.len(), self.info.classes.len());
         write!(f, "ImageFolder({files} images of {classes} classes)")
     }
 }
@@ -61,60 +66,56 @@ impl ImageFolder {
             });
         }
         let folder = corrupted(&part(root, split)?, options)?;
-        let mut classes = folders(&folder)?;
-        let mut wanted = options.classes.clone();
-        wanted.sort();
-        if wanted == classes {
-            classes.clone_from(&options.classes);
-        }
-        let mut files = Vec::new();
-        if classes.is_empty() && options.unlabelled {
-            files.extend(pictures(&folder)?.into_iter().map(|path| (path, 0)));
-        }
-        if classes.is_empty() && files.is_empty() {
+        let classes = classes(&folder, options)?;
+        let files = files(&folder, &classes)?;
+        if files.is_empty() {
             let problem = format!("expected a folder for every class, {}", contents(&folder));
             return Err(lacking(&folder, problem));
         }
-        for (label, class) in classes.iter().enumerate() {
-            let folder = folder.join(class);
-            let found = pictures(&folder)?;
-            if found.is_empty() {
-                let problem = format!("expected PNG or JPEG files, {}", contents(&folder));
-                return Err(lacking(&folder, problem));
-            }
-            files.extend(found.into_iter().map(|path| (path, label)));
-        }
         let mut set = Self {
-            folder,
-            classes,
-            files,
+            info: SetInfo::new(NAME, 0, classes),
+            files: Vec::new(),
+            labels: None,
             skipped: Vec::new(),
             size: options.size,
             refuse_grey: options.refuse_grey,
         };
-        if options.skip_bad {
-            set.skip_bad();
-        }
+        let files = if options.skip_bad {
+            set.without_bad(files)
+        } else {
+            files
+        };
+        let (files, labels): (Vec<PathBuf>, Vec<Option<usize>>) = files.into_iter().unzip();
+        let names = files.iter().map(|path| {
+            let below = path.strip_prefix(&folder).unwrap_or(path);
+            below.to_string_lossy().into_owned()
+        });
+        set.info.sample_names = Some(names.collect());
+        set.info.len = files.len();
+        set.info.skipped = set.skipped.len();
+        set.labels = labels.into_iter().collect();
+        set.files = files;
         Ok(set)
     }
 
-    /// The files that were left out, with what is wrong with them.
+    /// Returns the files that were left out, with what is wrong with them.
     pub fn skipped(&self) -> &[(PathBuf, String)] {
         &self.skipped
     }
 
-    /// Decodes every file and leaves out those that fail.
-    fn skip_bad(&mut self) {
-        let problems: Vec<Option<String>> = (self.files.par_iter())
+    /// Decodes every file; keeps those that succeed and notes the others.
+    fn without_bad(&mut self, files: Vec<Picture>) -> Vec<Picture> {
+        let problems: Vec<Option<String>> = (files.par_iter())
             .map(|(path, _)| self.decode(path).err())
             .collect();
-        let files = std::mem::take(&mut self.files);
+        let mut kept = Vec::with_capacity(files.len());
         for (file, problem) in files.into_iter().zip(problems) {
             match problem {
-                None => self.files.push(file),
+                None => kept.push(file),
                 Some(problem) => self.skipped.push((file.0, problem)),
             }
         }
+        kept
     }
 
     /// An image as the model wants it, `[size, size, 3]`.
@@ -171,20 +172,47 @@ fn jpeg_has_end(bytes: &[u8]) -> bool {
 }
 
 fn lacking(root: &Path, problem: String) -> Error {
-    Error::Data {
-        data: NAME,
-        path: root.to_owned(),
-        problem,
-        hint: Some("`--root DIR` names the folder that holds a folder for every class; only `ttac adapt` takes pictures without classes".to_owned()),
+    wrong(NAME, root, problem, Remedy::ClassFolders)
+}
+
+/// The classes of a folder, in the model's order where they are the model's; none for pictures without classes.
+fn classes(folder: &Path, options: &OpenOptions) -> Result<Vec<String>> {
+    let found = folders(folder)?;
+    if found.is_empty() && !options.unlabelled {
+        let problem = format!("expected a folder for every class, {}", contents(folder));
+        return Err(lacking(folder, problem));
     }
+    let mut wanted = options.classes.clone();
+    wanted.sort();
+    Ok(if wanted == found {
+        options.classes.clone()
+    } else {
+        found
+    })
+}
+
+/// The pictures of all class folders with their classes; of the folder itself where there are no classes.
+fn files(folder: &Path, classes: &[String]) -> Result<Vec<Picture>> {
+    if classes.is_empty() {
+        let found = pictures(folder)?.into_iter();
+        return Ok(found.map(|path| (path, None)).collect());
+    }
+    let mut files = Vec::new();
+    for (label, class) in classes.iter().enumerate() {
+        let folder = folder.join(class);
+        let found = pictures(&folder)?;
+        if found.is_empty() {
+            let problem = format!("expected PNG or JPEG files, {}", contents(&folder));
+            return Err(lacking(&folder, problem));
+        }
+        files.extend(found.into_iter().map(|path| (path, Some(label))));
+    }
+    Ok(files)
 }
 
 /// The folder of a split, where there is one that itself has folders; a class may be called `train`.
 fn part(root: &Path, split: Split) -> Result<PathBuf> {
-    let names: &[&str] = match split {
-        Split::Train => &["train"],
-        Split::Test => &["test", "val", "validation"],
-    };
+    let names: &[&str] = split.of(&["train"], &["test", "val", "validation"]);
     for name in names {
         let folder = root.join(name);
         if folder.is_dir() && !folders(&folder)?.is_empty() {
@@ -247,61 +275,31 @@ fn list<T: Ord>(root: &Path, keep: impl Fn(&Path, &str) -> Option<T>) -> Result<
 }
 
 impl Dataset for ImageFolder {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn len(&self) -> usize {
-        self.files.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.classes.clone()
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let files: Vec<_> = ids.iter().map(|&id| &self.files[id as usize]).collect();
-        let images: Vec<Vec<u8>> = (files.par_iter())
-            .map(|(path, _)| {
-                self.decode(path).map_err(|problem| Error::Data {
-                    data: NAME,
-                    path: path.clone(),
-                    problem,
-                    hint: Some(
-                        "mend or remove the file, or leave such files out with `--skip-bad`"
-                            .to_owned(),
-                    ),
-                })
+        let images: Vec<Vec<u8>> = (ids.par_iter())
+            .map(|&id| {
+                let path = &self.files[id as usize];
+                let decoded = self.decode(path);
+                decoded.map_err(|problem| wrong(NAME, path, problem, Remedy::LeaveOutUnreadable))
             })
             .collect::<Result<_>>()?;
+        let images = Images {
+            height: self.size,
+            width: self.size,
+            pixels: images.concat(),
+        };
         Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images {
-                    height: self.size,
-                    width: self.size,
-                    pixels: images.concat(),
-                },
-            },
-            labels: files.iter().map(|(_, label)| *label).collect(),
+            ids: ids.to_vec(),
+            samples: images.into(),
+            labels: self.labels.as_ref().map(|labels| pick(labels, ids)),
         })
     }
 
-    fn labels(&self) -> Result<Vec<usize>> {
-        Ok(self.files.iter().map(|(_, label)| *label).collect())
-    }
-
-    fn is_labelled(&self) -> bool {
-        !self.classes.is_empty()
-    }
-
-    fn sample_name(&self, id: SampleId) -> Option<String> {
-        let (path, _) = self.files.get(usize::try_from(id).ok()?)?;
-        let below = path.strip_prefix(&self.folder).unwrap_or(path);
-        Some(below.to_string_lossy().into_owned())
-    }
-
-    fn skipped(&self) -> usize {
-        self.skipped.len()
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        Ok(self.labels.clone())
     }
 }

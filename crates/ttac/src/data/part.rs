@@ -1,50 +1,40 @@
 //! A part of a data set.
 
-use super::{Batch, Dataset, SampleId};
+use super::{Batch, Dataset, SampleId, SetInfo};
 use crate::Result;
 
 /// The first samples of a data set.
 pub struct Part {
+    info: SetInfo,
     whole: Box<dyn Dataset>,
-    count: usize,
 }
 
 impl Part {
-    /// The first `count` samples, or all if there are fewer.
+    /// Takes the first `count` samples, or all if there are fewer.
     pub fn first(whole: Box<dyn Dataset>, count: usize) -> Self {
-        let count = count.min(whole.len());
-        Self { whole, count }
+        let mut info = whole.info().clone();
+        info.len = count.min(info.len);
+        Self { info, whole }
     }
 }
 
 impl Dataset for Part {
-    fn name(&self) -> &'static str {
-        self.whole.name()
-    }
-
-    fn len(&self) -> usize {
-        self.count
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.whole.classes()
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let stray = ids.iter().find(|&&id| id >= self.count as SampleId);
-        assert!(stray.is_none(), "sample {stray:?} of {}", self.count);
+        let count = self.info.len;
+        let stray = ids.iter().find(|&&id| id >= count as SampleId);
+        assert!(stray.is_none(), "sample {stray:?} of {count}");
         self.whole.batch(ids)
     }
 
-    fn corruption(&self) -> Option<String> {
-        self.whole.corruption()
-    }
-
-    fn meshes(&self, ids: &[SampleId]) -> Option<Vec<ttac_corrupt::points::Mesh>> {
-        self.whole.meshes(ids)
-    }
-
-    fn skipped(&self) -> usize {
-        self.whole.skipped()
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        let mut labels = self.whole.labels()?;
+        if let Some(labels) = &mut labels {
+            labels.truncate(self.info.len);
+        }
+        Ok(labels)
     }
 }

@@ -1,42 +1,43 @@
 //! Problems that every reader words alike.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::{Error, Remedy};
 
 /// A folder that does not hold the data set.
-pub(super) fn absent(data: &'static str, root: &Path, problem: String) -> Error {
-    Error::Data {
-        data,
-        path: root.to_owned(),
-        problem,
-        hint: Some(if has_no_address(data) {
-            "`--root DIR` says where it lies; `ttac fetch` cannot bring it".to_owned()
-        } else {
-            format!("`ttac fetch {data}` brings it, `--root DIR` says where it already lies")
-        }),
-    }
-}
-
-/// Whether a set has to be brought by hand.
-fn has_no_address(data: &str) -> bool {
-    data.starts_with("modelnet")
+pub(super) fn absent(data: &str, root: &Path, problem: String) -> Error {
+    wrong(data, root, problem, Remedy::BringData)
 }
 
 /// A file that is there and wrong.
-pub(super) fn damaged(data: &'static str, path: &Path, problem: String) -> Error {
+pub(super) fn damaged(data: &str, path: &Path, problem: String) -> Error {
+    wrong(data, path, problem, Remedy::BringDataAgain)
+}
+
+/// A problem with the files of a data set.
+pub(super) fn wrong(data: &str, path: &Path, problem: String, remedy: Remedy) -> Error {
     Error::Data {
-        data,
+        data: data.to_owned(),
         path: path.to_owned(),
         problem,
-        hint: Some(if has_no_address(data) {
-            "the file is damaged or of another data set".to_owned()
-        } else {
-            format!(
-                "the file is damaged or of another data set: remove it and run `ttac fetch {data}`"
-            )
-        }),
+        remedy: Some(remedy),
     }
+}
+
+/// Refuses a place that is no folder.
+pub(super) fn check_folder(data: &str, root: &Path) -> Result<(), Error> {
+    if root.is_dir() {
+        return Ok(());
+    }
+    Err(absent(data, root, "no such folder".to_owned()))
+}
+
+/// The folder that holds a file: the given one, or the one in it that an archive unpacks into.
+pub(super) fn folder_with(root: &Path, nested: &str, file: &str) -> Option<PathBuf> {
+    let folders = [root.to_owned(), root.join(nested)];
+    folders
+        .into_iter()
+        .find(|folder| folder.join(file).is_file())
 }
 
 /// What a folder holds, as the end of a sentence: `the folder is empty`, or `found` and three names.
@@ -56,7 +57,7 @@ pub(super) fn contents(root: &Path) -> String {
 
 /// Whether a record's label is a class.
 pub(super) fn check_label(
-    data: &'static str,
+    data: &str,
     path: &Path,
     index: usize,
     label: i64,

@@ -3,23 +3,33 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, Result};
 
-/// Which part of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which part of a data set. Sets made by code draw their samples with its number, which must not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Split {
     /// The training images.
-    Train,
+    Train = 0,
     /// The test images.
-    Test,
+    Test = 1,
+}
+
+impl Split {
+    /// Returns the first value for the training images, the second for the test images.
+    pub(super) fn of<T>(self, train: T, test: T) -> T {
+        match self {
+            Self::Train => train,
+            Self::Test => test,
+        }
+    }
 }
 
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Train => "train",
-            Self::Test => "test",
-        })
+        f.write_str(self.of("train", "test"))
     }
 }
 

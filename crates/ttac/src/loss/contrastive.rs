@@ -2,13 +2,13 @@
 
 use burn::tensor::{Tensor, TensorData, activation::log_softmax};
 
-/// Temperature of the similarities, as in TTT++ and TTAC.
+/// The temperature that similarities are divided by, as in TTT++ and TTAC.
 pub const TEMPERATURE: f64 = 0.5;
 
 /// The loss is multiplied by `TEMPERATURE / BASE_TEMPERATURE`, which is 7.14.
 pub const BASE_TEMPERATURE: f64 = 0.07;
 
-/// NT-Xent over two views of each of `b` images.
+/// Computes the contrastive loss (NT-Xent) over two views of each of `b` images.
 ///
 /// With `z` the projections scaled to unit length and `s = z z' / T`, every row is an anchor whose
 /// positive is the other view of its image and whose denominator runs over all other rows:

@@ -2,16 +2,16 @@
 
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 
-/// How much of a label's weight goes to other classes (Szegedy et al., 2016).
+/// Gives a share of a label's weight to other classes (Szegedy et al., 2016).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LabelSmoothing {
-    /// A share spread evenly over all classes, the true one included (PyTorch's definition).
+    /// Spreads the share evenly over all classes, the true one included (PyTorch's definition).
     AllClasses(f32),
-    /// A share spread evenly over the other classes (as DGCNN is trained).
+    /// Spreads the share evenly over the other classes (as DGCNN is trained).
     OtherClasses(f32),
 }
 
-/// Mean over the batch of `-log softmax(logits)[label]`.
+/// Computes the mean over the batch of `-log softmax(logits)[label]`.
 ///
 /// # Shapes
 /// - `logits`: `[batch, classes]`
@@ -25,8 +25,8 @@ pub fn cross_entropy(logits: Tensor<2>, labels: &[usize]) -> Tensor<1> {
     -log_softmax(logits, 1).gather(1, indices).mean()
 }
 
-/// Mean over the batch of `-sum_k q_k log softmax(logits)_k`, where `q` is the label smoothed. Shapes
-/// and panics as for [`cross_entropy`].
+/// Computes the mean over the batch of `-sum_k q_k log softmax(logits)_k`, where `q` is the smoothed label. Shapes
+/// and panics are those of [`cross_entropy`].
 pub fn smoothed_cross_entropy(
     logits: Tensor<2>,
     labels: &[usize],

@@ -1,4 +1,4 @@
-//! Losses, one file each.
+//! The losses that networks are trained and adapted with. Each has a file of its own.
 
 mod contrastive;
 mod cross_entropy;

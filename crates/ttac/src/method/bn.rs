@@ -1,25 +1,55 @@
 //! BN: the norm statistics of the target instead of the source's.
 
-use std::collections::BTreeMap;
-
-use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::{Learned, Learner, Method, Minibatch, NormUpdates, Stage};
+use super::entry::{Entry, Variant};
+use super::{
+    Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Setting, Stage,
+};
 use crate::Result;
-use crate::archive::Arrays;
-use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
-use crate::optim::OptimiserConfig;
+use crate::backbone::NormMode;
 
-/// Which statistics predictions use.
+pub(super) const ENTRY: Entry<BnConfig> = Entry {
+    variants: &[Variant {
+        name: "bn",
+        about: "norm statistics of the target",
+        preset: |preset, setting| BnConfig {
+            statistics: match setting {
+                Setting::NoQueue => NormSource::Batch,
+                Setting::Queue | Setting::ManyPasses => NormSource::Running,
+            },
+            norm: NormUpdates::of(preset),
+        },
+    }],
+    needs: |_| Needs::NETWORK,
+    build: |config, network, _| {
+        let learner = LearnerConfig {
+            norm: config.norm,
+            predicts: config.statistics.mode(),
+            ..LearnerConfig::default()
+        };
+        Ok((learner, Box::new(Bn::new(config, network.has_batch_norm()))))
+    },
+};
+
+/// Which norm statistics predictions use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Statistics {
-    /// Those of the batch that is predicted: the original.
+pub enum NormSource {
+    /// Those of the batch that is predicted, as in the original.
     #[default]
     Batch,
-    /// Running ones that follow the stream: with a queue, as in the TTAC paper.
+    /// Running ones that follow the stream, as the TTAC paper uses them with a queue.
     Running,
+}
+
+impl NormSource {
+    pub(super) fn mode(self) -> NormMode {
+        match self {
+            Self::Batch => NormMode::Batch,
+            Self::Running => NormMode::Running,
+        }
+    }
 }
 
 /// Constants of [`Bn`].
@@ -27,7 +57,7 @@ pub enum Statistics {
 #[serde(default, deny_unknown_fields)]
 pub struct BnConfig {
     /// Which statistics predictions use.
-    pub statistics: Statistics,
+    pub statistics: NormSource,
     /// How running statistics follow.
     pub norm: NormUpdates,
 }
@@ -35,94 +65,49 @@ pub struct BnConfig {
 /// Norm statistics of the target (Schneider et al., 2020; Nado et al., 2020).
 ///
 /// # What it does
-/// Replaces mean and variance of batch norm by those of the target: of the very batch, or running
+/// It replaces mean and variance of batch norm by those of the target: of the very batch, or running
 /// averages over the stream. No parameter moves.
 ///
 /// # When to use
-/// Cheap, and the largest part of what adaptation wins under noise and blur. It hurts where the shift
+/// It is cheap, and the largest part of what adaptation wins under noise and blur. It hurts where the shift
 /// is mild, where batches are small, and where classes do not come mixed. A network without batch norm
-/// has no such statistics: the method says so, and predicts what [`super::Test`] does.
+/// has no such statistics: the method says so, and predicts what [`super::Unadapted`] does.
 ///
 /// # State it keeps
-/// The running statistics, with [`Statistics::Running`].
+/// It keeps the running statistics, with [`NormSource::Running`].
 ///
 /// # References
-/// METHODS 9.2.
+/// `docs/methods.md`, BN.
 #[derive(Clone, Debug)]
-pub struct Bn<B: Backbone> {
+pub struct Bn {
     config: BnConfig,
-    learner: Learner<B>,
     has_batch_norm: bool,
     /// Whether it has been said that there is no batch norm; once is enough.
     said: bool,
 }
 
-impl<B: Backbone> Bn<B> {
-    /// Of a trained network.
-    pub fn new(network: B, config: BnConfig) -> Self {
-        let learner = Learner::new(
-            network,
-            Adaptable::Affine,
-            OptimiserConfig::SGD,
-            0.0,
-            config.norm,
-        );
+impl Bn {
+    fn new(config: BnConfig, has_batch_norm: bool) -> Self {
         Self {
             config,
-            has_batch_norm: learner.network().has_batch_norm(),
-            learner,
+            has_batch_norm,
             said: false,
-        }
-    }
-
-    fn norm_mode(&self) -> NormMode {
-        match self.config.statistics {
-            Statistics::Batch => NormMode::Batch,
-            Statistics::Running => NormMode::Running,
         }
     }
 }
 
-impl<B: Backbone + 'static> Method for Bn<B> {
-    fn name(&self) -> &'static str {
-        "bn"
-    }
-
-    fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
+impl Method for Bn {
+    fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
         let mut learned = Learned::nothing();
         if !self.has_batch_norm && !self.said {
             self.said = true;
             let note = "the network has no batch norm: `bn` predicts what `test` does";
             learned.notes.push(note.to_owned());
         }
-        if self.has_batch_norm && self.config.statistics == Statistics::Running {
-            self.learner.observe(minibatch.images.clone());
+        if self.has_batch_norm && self.config.statistics == NormSource::Running {
+            learner.follow_norms(batch.images.clone());
         }
         Ok(learned)
-    }
-
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().forward(images, self.norm_mode())
-    }
-
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().features(images, self.norm_mode())
-    }
-
-    fn reset(&mut self) {
-        self.learner.reset();
-    }
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.learner.frozen())
-    }
-
-    fn save(&self, arrays: &mut Arrays) -> Result<()> {
-        self.learner.save(arrays)
-    }
-
-    fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
-        self.learner.load(arrays)
     }
 
     fn boxed_clone(&self) -> Box<dyn Method> {

@@ -1,17 +1,33 @@
 //! SHOT: information maximisation and pseudo-labels over the whole feature extractor.
 
-use std::collections::BTreeMap;
-
 use burn::tensor::{Tensor, TensorData, activation::softmax};
 use serde::{Deserialize, Serialize};
 
+use super::entry::{Entry, Variant};
 use super::learner::{rows, value};
-use super::{Learned, Learner, Method, Minibatch, NormUpdates, Stage};
-use crate::archive::Arrays;
-use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
+use super::{Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Stage};
 use crate::loss::{cross_entropy, information_maximisation};
 use crate::optim::OptimiserConfig;
 use crate::{Result, best};
+
+pub(super) const ENTRY: Entry<ShotConfig> = Entry {
+    variants: &[Variant {
+        name: "shot",
+        about: "information maximisation over all features",
+        preset: |preset, _| ShotConfig {
+            norm: NormUpdates::of(preset),
+            ..ShotConfig::default()
+        },
+    }],
+    needs: |_| Needs::NETWORK,
+    build: |config, _, _| {
+        let learner = LearnerConfig {
+            norm: config.norm,
+            ..LearnerConfig::stepping(config.optimiser, config.learning_rate)
+        };
+        Ok((learner, Box::new(Shot(config))))
+    },
+};
 
 /// Constants of [`Shot`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,98 +60,52 @@ impl Default for ShotConfig {
 /// Source hypothesis transfer (Liang et al., 2020), for streams.
 ///
 /// # What it does
-/// Trains everything but the classifier: predictions become certain, each one, and diverse, over the
-/// batch; confident ones are confirmed.
+/// It trains everything but the classifier: each prediction becomes certain, and all together diverse over the
+/// batch; confident predictions are confirmed.
 ///
 /// # When to use
-/// Source-free, steadier than TENT over several epochs.
+/// It is source-free, and steadier than TENT over several epochs.
 ///
 /// # Objective
 /// `mean_i H(p_i) + sum_k q_k log(q_k + 1e-5) + w * mean_{max p_i > t} CE(p_i, argmax p_i)`, `q` the mean
 /// of the `p_i`.
 ///
 /// # State it keeps
-/// Weights, momentum, running norm statistics.
+/// The learner keeps weights, momentum and running norm statistics.
 ///
 /// # Deviations
 /// The original clusters features for pseudo-labels once an epoch; on a stream confident predictions
 /// take their place, as in the public online variants.
 ///
 /// # Which logits are scored
-/// A forward pass with running statistics.
+/// Those of a forward pass with running statistics.
 ///
 /// # References
-/// METHODS 7.6, 9.5.
+/// `docs/methods.md`, SHOT.
 #[derive(Clone, Debug)]
-pub struct Shot<B: Backbone> {
-    config: ShotConfig,
-    learner: Learner<B>,
-}
+pub struct Shot(ShotConfig);
 
-impl<B: Backbone> Shot<B> {
-    /// Of a trained network.
-    pub fn new(network: B, config: ShotConfig) -> Self {
-        let (optimiser, rate) = (config.optimiser, config.learning_rate);
-        Self {
-            learner: Learner::new(network, Adaptable::Features, optimiser, rate, config.norm),
-            config,
-        }
-    }
-}
-
-impl<B: Backbone + 'static> Method for Shot<B> {
-    fn name(&self) -> &'static str {
-        "shot"
-    }
-
-    fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
-        let mode = self.learner.updating();
-        let images = Tensor::from_inner(minibatch.images.clone());
-        let logits = self.learner.network().forward(images, mode);
+impl Method for Shot {
+    fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
+        let mode = learner.updating();
+        let images = Tensor::from_inner(batch.images.clone());
+        let logits = learner.network().forward(images, mode);
         let information = information_maximisation(logits.clone());
         let mut losses = vec![("information_maximisation", value(&information))];
         let mut loss = information;
-        let (confident, labels) = confident(&logits, self.config.confidence_threshold);
-        if self.config.pseudo_label_weight > 0.0 && !confident.is_empty() {
+        let (confident, labels) = confident(&logits, self.0.confidence_threshold);
+        if self.0.pseudo_label_weight > 0.0 && !confident.is_empty() {
             let chosen = select(logits, &confident);
-            let pseudo = cross_entropy(chosen, &labels) * self.config.pseudo_label_weight;
+            let pseudo = cross_entropy(chosen, &labels) * self.0.pseudo_label_weight;
             losses.push(("pseudo_label", value(&pseudo)));
             loss = loss + pseudo;
         }
-        self.learner.step(&loss);
+        learner.step(&loss);
         Ok(Learned {
             accepted: confident.len(),
-            considered: minibatch.ids.len(),
+            considered: batch.ids.len(),
             ..Learned::one_step(losses)
         })
-    }
-
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().forward(images, NormMode::Running)
-    }
-
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().features(images, NormMode::Running)
-    }
-
-    fn reset(&mut self) {
-        self.learner.reset();
-    }
-
-    fn drift(&self) -> Option<f64> {
-        Some(self.learner.drift())
-    }
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.learner.frozen())
-    }
-
-    fn save(&self, arrays: &mut Arrays) -> Result<()> {
-        self.learner.save(arrays)
-    }
-
-    fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
-        self.learner.load(arrays)
     }
 
     fn boxed_clone(&self) -> Box<dyn Method> {
@@ -143,7 +113,7 @@ impl<B: Backbone + 'static> Method for Shot<B> {
     }
 }
 
-/// The rows whose largest probability is above a threshold, and their classes.
+/// Finds the rows whose largest probability is above a threshold, and their classes.
 pub(super) fn confident(logits: &Tensor<2>, threshold: f32) -> (Vec<usize>, Vec<usize>) {
     let [_, classes] = logits.dims();
     let probabilities = rows(&softmax(logits.clone().without_autodiff(), 1));
@@ -152,7 +122,7 @@ pub(super) fn confident(logits: &Tensor<2>, threshold: f32) -> (Vec<usize>, Vec<
     chosen.map(|(row, (class, _))| (row, class)).unzip()
 }
 
-/// Some rows of a matrix, in their order.
+/// Selects some rows of a matrix, in their order.
 pub(super) fn select(matrix: Tensor<2>, rows: &[usize]) -> Tensor<2> {
     let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
     let device = matrix.device().without_autodiff();

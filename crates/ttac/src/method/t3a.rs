@@ -1,15 +1,35 @@
 //! T3A: the classifier's rows replaced by prototypes of confident target features.
 
-use std::collections::BTreeMap;
-
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
+use super::entry::{Entry, Variant};
 use super::learner::{from_bytes, rows, to_bytes};
-use super::{Learned, Method, Minibatch, Stage, Statistics};
-use crate::archive::Arrays;
-use crate::backbone::{Backbone, NormMode, tensors};
-use crate::{Result, best};
+use super::{
+    Classifier, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormSource, Observed,
+    Prediction, Stage,
+};
+use crate::backbone::NormMode;
+use crate::{Error, Result, best};
+
+pub(super) const ENTRY: Entry<T3aConfig> = Entry {
+    variants: &[Variant {
+        name: "t3a",
+        about: "classifier adjusted by confident target features",
+        preset: |_, _| T3aConfig::default(),
+    }],
+    needs: |_| Needs {
+        rehearses: false,
+        ..Needs::NETWORK
+    },
+    build: |config, network, _| {
+        let learner = LearnerConfig {
+            predicts: config.statistics.mode(),
+            ..LearnerConfig::default()
+        };
+        Ok((learner, Box::new(T3a::new(config, network))))
+    },
+};
 
 /// Constants of [`T3a`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,14 +39,14 @@ pub struct T3aConfig {
     pub supports: Option<usize>,
     /// Norm statistics of the forward passes. The TTAC paper's row can only be explained by
     /// statistics of the target.
-    pub statistics: Statistics,
+    pub statistics: NormSource,
 }
 
 impl Default for T3aConfig {
     fn default() -> Self {
         Self {
             supports: Some(100),
-            statistics: Statistics::Batch,
+            statistics: NormSource::Batch,
         }
     }
 }
@@ -42,17 +62,17 @@ struct Support {
 /// Test-time template adjuster (Iwasawa and Matsuo, 2021).
 ///
 /// # What it does
-/// Keeps, for each class, the features that were classified into it with the least entropy, the
+/// It keeps, for each class, the features that were classified into it with the least entropy, the
 /// classifier's own rows first, and classifies by the angle to their sum. No parameter moves.
 ///
 /// # When to use
-/// Where backpropagation is too dear. It does not undo a shift of the features, only of the classes.
+/// Use it where backpropagation is too dear. It does not undo a shift of the features, only of the classes.
 ///
 /// # Objective
 /// `score_k = z . c_k / |c_k|`, `c_k` the sum of the supports of class `k`, each of unit length.
 ///
 /// # State it keeps
-/// The supports.
+/// It keeps the supports.
 ///
 /// # Deviations
 /// Without a bound on the supports all are kept; the public program then drops one of each class at
@@ -62,39 +82,32 @@ struct Support {
 /// Those after the batch has been inserted (adapt-first), or before (predict-first).
 ///
 /// # References
-/// METHODS 9.4.
+/// `docs/methods.md`, T3A.
 #[derive(Clone, Debug)]
-pub struct T3a<B: Backbone> {
+pub struct T3a {
     config: T3aConfig,
-    network: B,
+    features: usize,
     supports: Vec<Vec<Support>>,
 }
 
-impl<B: Backbone> T3a<B> {
-    /// Of a trained network.
-    pub fn new(network: B, config: T3aConfig) -> Self {
-        let supports = vec![Vec::new(); network.num_classes()];
+impl T3a {
+    /// Starts from the classifier's rows, each in the class it is classified into.
+    fn new(config: T3aConfig, network: &dyn Classifier) -> Self {
         let mut new = Self {
             config,
-            network,
-            supports,
+            features: network.num_features(),
+            supports: vec![Vec::new(); network.num_classes()],
         };
-        new.start();
+        new.insert(network, &network.head_weights());
         new
     }
 
-    /// The classifier's rows, each in the class it is classified into.
-    fn start(&mut self) {
-        self.supports.iter_mut().for_each(Vec::clear);
-        self.insert(&self.network.head_weights());
-    }
-
-    fn insert(&mut self, features: &Tensor<2>) {
-        let logits = rows(&self.network.logits(features.clone()));
+    fn insert(&mut self, network: &dyn Classifier, features: &Tensor<2>) {
+        let logits = rows(&network.logits(features.clone()));
         let values = rows(features);
         let classes = self.supports.len();
         let pairs = values
-            .chunks_exact(self.network.num_features())
+            .chunks_exact(self.features)
             .zip(logits.chunks_exact(classes));
         for (feature, logits) in pairs {
             let (class, entropy) = judge(logits);
@@ -114,10 +127,9 @@ impl<B: Backbone> T3a<B> {
     }
 
     fn scores(&self, features: Tensor<2>) -> Tensor<2> {
-        let size = self.network.num_features();
-        let mut prototypes = Vec::with_capacity(self.supports.len() * size);
+        let mut prototypes = Vec::with_capacity(self.supports.len() * self.features);
         for supports in &self.supports {
-            let mut sum = vec![0.0; size];
+            let mut sum = vec![0.0; self.features];
             for support in supports {
                 for (sum, value) in sum.iter_mut().zip(&support.direction) {
                     *sum += value;
@@ -125,14 +137,14 @@ impl<B: Backbone> T3a<B> {
             }
             prototypes.extend(unit(&sum));
         }
-        let shape = [self.supports.len(), size];
+        let shape = [self.supports.len(), self.features];
         let prototypes = TensorData::new(prototypes, shape);
         let prototypes = Tensor::<2>::from_data(prototypes, &features.device());
         features.matmul(prototypes.transpose())
     }
 }
 
-/// The class with the largest score, and the entropy of the prediction.
+/// Finds the class with the largest score, and the entropy of the prediction.
 fn judge(logits: &[f32]) -> (usize, f32) {
     let (class, largest) = best(logits);
     let sum: f32 = logits.iter().map(|z| (z - largest).exp()).sum();
@@ -143,64 +155,47 @@ fn judge(logits: &[f32]) -> (usize, f32) {
     (class, entropy.sum())
 }
 
-/// Of length one, or zero if it was.
+/// Scales a vector to length one; a vector of zeros stays zero.
 fn unit(vector: &[f32]) -> Vec<f32> {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-12);
     vector.iter().map(|x| x / length).collect()
 }
 
-impl<B: Backbone + 'static> Method for T3a<B> {
-    fn name(&self) -> &'static str {
-        "t3a"
-    }
-
-    fn rehearses(&self) -> bool {
-        false
-    }
-
-    fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
-        let features = self.features(minibatch.images.clone());
-        self.insert(&features);
+impl Method for T3a {
+    fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
+        let network = learner.frozen();
+        let features = network.features(batch.images.clone(), learner.predicts());
+        self.insert(network.as_ref(), &features);
         Ok(Learned::nothing())
     }
 
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.scores(self.features(images))
+    fn predict(&self, network: &dyn Classifier, mode: NormMode, images: Tensor<4>) -> Tensor<2> {
+        self.scores(network.features(images, mode))
     }
 
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        let mode = match self.config.statistics {
-            Statistics::Batch => NormMode::Batch,
-            Statistics::Running => NormMode::Running,
-        };
-        self.network.features(images, mode)
+    fn observe(&mut self, learner: &mut Learner, batch: &Minibatch, order: Prediction) -> Observed {
+        let network = learner.frozen();
+        let features = network.features(batch.images.clone(), learner.predicts());
+        let before = (order == Prediction::PredictFirst).then(|| self.scores(features.clone()));
+        self.insert(network.as_ref(), &features);
+        let scores = before.unwrap_or_else(|| self.scores(features));
+        Ok((scores, Learned::nothing()))
     }
 
-    fn learn_then_predict(
-        &mut self,
-        arriving: &Minibatch,
-        _: &Stage,
-    ) -> Result<(Tensor<2>, Learned)> {
-        let features = self.features(arriving.images.clone());
-        self.insert(&features);
-        Ok((self.scores(features), Learned::nothing()))
+    fn state(&self) -> Vec<u8> {
+        to_bytes(&self.supports)
     }
 
-    fn reset(&mut self) {
-        self.start();
-    }
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.network)
-    }
-
-    fn save(&self, arrays: &mut Arrays) -> Result<()> {
-        arrays.insert("supports", to_bytes(&self.supports));
-        Ok(())
-    }
-
-    fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
-        self.supports = from_bytes(&arrays.u8("supports")?)?;
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let supports: Vec<Vec<Support>> = from_bytes(state)?;
+        if supports.len() != self.supports.len() {
+            return Err(Error::Mismatch {
+                what: "saved supports".to_owned(),
+                expected: format!("{} classes", self.supports.len()),
+                found: format!("{} classes", supports.len()),
+            });
+        }
+        self.supports = supports;
         Ok(())
     }
 

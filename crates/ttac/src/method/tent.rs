@@ -1,17 +1,30 @@
 //! TENT: entropy minimisation over the norms' scales and shifts.
 
-use std::collections::BTreeMap;
-
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use super::entry::{Entry, Variant};
 use super::learner::value;
-use super::{Learned, Learner, Method, Minibatch, NormUpdates, Stage};
+use super::{
+    Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
+};
 use crate::Result;
-use crate::archive::Arrays;
-use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
+use crate::backbone::NormMode;
 use crate::loss::entropy;
 use crate::optim::OptimiserConfig;
+
+pub(super) const ENTRY: Entry<TentConfig> = Entry {
+    variants: &[Variant {
+        name: "tent",
+        about: "entropy minimisation over norm scales and shifts",
+        preset: |_, _| TentConfig::default(),
+    }],
+    needs: |_| Needs::NETWORK,
+    build: |config, _, _| {
+        let learner = LearnerConfig::affine(config.optimiser, config.learning_rate);
+        Ok((learner, Box::new(Tent)))
+    },
+};
 
 /// Constants of [`Tent`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,97 +48,51 @@ impl Default for TentConfig {
 /// Fully test-time adaptation by entropy minimisation (Wang et al., 2021).
 ///
 /// # What it does
-/// One step per batch down the mean entropy of the predictions, over scale and shift of the
+/// It takes one step per batch down the mean entropy of the predictions, over scale and shift of the
 /// normalisation layers; batch norm uses the statistics of the batch, always. Layer norms and group
 /// norms have no such statistics: of them only scale and shift move.
 ///
 /// # When to use
-/// Cheap and source-free. Over many steps, or with small batches, it may collapse to few classes.
+/// It is cheap and source-free. Over many steps, or with small batches, it may collapse to few classes.
 ///
 /// # Objective
 /// `mean_i H(softmax(z_i))`.
 ///
 /// # State it keeps
-/// Scales, shifts, Adam's moments.
+/// The learner keeps scales, shifts and Adam's moments; the method itself keeps nothing.
 ///
 /// # Which logits are scored
 /// Under predict-first those of the forward pass it learns from, as in the original; under
 /// adapt-first those of a second pass.
 ///
 /// # References
-/// METHODS 9.3.
-#[derive(Clone, Debug)]
-pub struct Tent<B: Backbone> {
-    learner: Learner<B>,
-}
+/// `docs/methods.md`, TENT.
+#[derive(Clone, Copy, Debug)]
+pub struct Tent;
 
-impl<B: Backbone> Tent<B> {
-    /// Of a trained network.
-    pub fn new(network: B, config: TentConfig) -> Self {
-        let (optimiser, rate) = (config.optimiser, config.learning_rate);
-        let norm = NormUpdates::default();
-        Self {
-            learner: Learner::new(network, Adaptable::Affine, optimiser, rate, norm),
-        }
-    }
-
-    /// The logits before the step, and what was learned.
-    fn step(&mut self, images: &Tensor<4>) -> (Tensor<2>, Learned) {
+impl Tent {
+    /// Takes a step; returns the logits before it and what was learned.
+    fn step(learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
         let images = Tensor::from_inner(images.clone());
-        let logits = self.learner.network().forward(images, NormMode::Batch);
+        let logits = learner.network().forward(images, NormMode::Batch);
         let loss = entropy(logits.clone());
         let learned = Learned::one_step(vec![("entropy", value(&loss))]);
-        self.learner.step(&loss);
+        learner.step(&loss);
         (logits.without_autodiff(), learned)
     }
 }
 
-impl<B: Backbone + 'static> Method for Tent<B> {
-    fn name(&self) -> &'static str {
-        "tent"
+impl Method for Tent {
+    fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
+        Ok(Self::step(learner, &batch.images).1)
     }
 
-    fn learn(&mut self, minibatch: &Minibatch, _: &Stage) -> Result<Learned> {
-        Ok(self.step(&minibatch.images).1)
-    }
-
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().forward(images, NormMode::Batch)
-    }
-
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().features(images, NormMode::Batch)
-    }
-
-    fn predict_then_learn(
-        &mut self,
-        arriving: &Minibatch,
-        _: &Stage,
-    ) -> Result<(Tensor<2>, Learned)> {
-        Ok(self.step(&arriving.images))
-    }
-
-    fn reset(&mut self) {
-        self.learner.reset();
-    }
-
-    fn drift(&self) -> Option<f64> {
-        Some(self.learner.drift())
-    }
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.learner.frozen())
-    }
-
-    fn save(&self, arrays: &mut Arrays) -> Result<()> {
-        self.learner.save(arrays)
-    }
-
-    fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
-        self.learner.load(arrays)
+    fn observe(&mut self, learner: &mut Learner, batch: &Minibatch, order: Prediction) -> Observed {
+        let (before, learned) = Self::step(learner, &batch.images);
+        Ok((learner.scores(before, &batch.images, order), learned))
     }
 
     fn boxed_clone(&self) -> Box<dyn Method> {
-        Box::new(self.clone())
+        Box::new(*self)
     }
 }

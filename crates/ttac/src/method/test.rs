@@ -1,66 +1,45 @@
 //! No adaptation at all.
 
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 
-use burn::tensor::{Tensor, TensorData};
-
-use super::{Learned, Method, Minibatch, Stage};
+use super::entry::{Entry, Variant};
+use super::{Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Stage};
 use crate::Result;
-use crate::archive::Arrays;
-use crate::backbone::{Backbone, NormMode, tensors};
 
-/// The source network as it is, with its running norm statistics.
+pub(super) const ENTRY: Entry<UnadaptedConfig> = Entry {
+    variants: &[Variant {
+        name: "test",
+        about: "the source network as it is",
+        preset: |_, _| UnadaptedConfig {},
+    }],
+    needs: |_| Needs::NETWORK,
+    build: |_, _, _| Ok((LearnerConfig::default(), Box::new(Unadapted))),
+};
+
+/// [`Unadapted`] has no constants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnadaptedConfig {}
+
+/// The source network as it is, with its running norm statistics: TEST in tables.
 ///
 /// # What it does
-/// Predicts. It is the row that every other method is compared with.
+/// It predicts. It is the row that every other method is compared with.
 ///
 /// # When to use
-/// To know what the shift costs.
+/// Use it to know what the shift costs.
 ///
 /// # References
-/// METHODS 9.1.
-#[derive(Clone, Debug)]
-pub struct Test<B: Backbone>(B);
+/// `docs/methods.md`, TEST.
+#[derive(Clone, Copy, Debug)]
+pub struct Unadapted;
 
-impl<B: Backbone> Test<B> {
-    /// Of a trained network.
-    pub fn new(network: B) -> Self {
-        Self(network)
-    }
-}
-
-impl<B: Backbone + 'static> Method for Test<B> {
-    fn name(&self) -> &'static str {
-        "test"
-    }
-
-    fn learn(&mut self, _: &Minibatch, _: &Stage) -> Result<Learned> {
+impl Method for Unadapted {
+    fn learn(&mut self, _: &mut Learner, _: &Minibatch, _: &Stage) -> Result<Learned> {
         Ok(Learned::nothing())
     }
 
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.0.forward(images, NormMode::Running)
-    }
-
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        self.0.features(images, NormMode::Running)
-    }
-
-    fn reset(&mut self) {}
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.0)
-    }
-
-    fn save(&self, _: &mut Arrays) -> Result<()> {
-        Ok(())
-    }
-
-    fn load(&mut self, _: &mut Arrays) -> Result<()> {
-        Ok(())
-    }
-
     fn boxed_clone(&self) -> Box<dyn Method> {
-        Box::new(self.clone())
+        Box::new(*self)
     }
 }

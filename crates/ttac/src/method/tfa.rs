@@ -1,20 +1,65 @@
 //! TFA and TTT++: feature moments aligned with the source's, with or without contrastive learning.
 
-use std::collections::BTreeMap;
-
 use burn::tensor::{Tensor, TensorData};
 use faer::MatRef;
 use serde::{Deserialize, Serialize};
 use ttac_kernels::loss_with_gradient;
 
-use super::learner::{from_bytes, rows, to_bytes, value};
-use super::{FirstPasses, Learned, Learner, Lesson, Method, Minibatch, NormUpdates, Stage, Wants};
-use crate::archive::Arrays;
-use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
-use crate::loss::contrastive;
+use super::entry::{Entry, Variant};
+use super::learner::{from_bytes, rows, to_bytes};
+use super::terms::Terms;
+use super::{
+    FirstPasses, Head, Learned, Learner, LearnerConfig, Lesson, Method, Minibatch, Needs,
+    NormUpdates, Stage, Wants,
+};
 use crate::optim::OptimiserConfig;
 use crate::stats::{Alignment, Covariance, CovarianceKind, Moments, SourceStatistics};
 use crate::{Error, Result};
+
+pub(super) const ENTRY: Entry<TfaConfig> = Entry {
+    variants: &[
+        Variant {
+            name: "tfa",
+            about: "feature moments aligned with the anchors'",
+            preset: |preset, _| TfaConfig {
+                norm: NormUpdates::of(preset),
+                ..TfaConfig::default()
+            },
+        },
+        Variant {
+            name: "ttt++",
+            about: "the same with contrastive learning; needs a joint model",
+            preset: |preset, _| TfaConfig {
+                norm: NormUpdates::of(preset),
+                ..TfaConfig::ttt_plus_plus()
+            },
+        },
+    ],
+    needs: |config| Needs {
+        anchors: true,
+        head: config.contrastive.then_some(Head::Projection),
+        views: if config.contrastive {
+            Wants::Contrastive
+        } else {
+            Wants::Nothing
+        },
+        // A single sample has no covariance.
+        fewest_samples: 2,
+        first_passes: FirstPasses {
+            norms: 2,
+            contrastive: usize::from(config.contrastive),
+        },
+        ..Needs::NETWORK
+    },
+    build: |config, _, anchors| {
+        let learner = LearnerConfig {
+            norm: config.norm,
+            ..LearnerConfig::stepping(config.optimiser, config.learning_rate)
+        };
+        let anchors = anchors.expect("needs were checked");
+        Ok((learner, Box::new(Tfa::new(config, anchors)?)))
+    },
+};
 
 /// Constants of [`Tfa`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +96,7 @@ impl Default for TfaConfig {
 }
 
 impl TfaConfig {
-    /// TTT++: contrastive learning and alignment of features and projections.
+    /// Returns the constants of TTT++: contrastive learning, and alignment of features and projections.
     pub fn ttt_plus_plus() -> Self {
         Self {
             contrastive: true,
@@ -64,70 +109,67 @@ impl TfaConfig {
 /// Test-time feature alignment, and with `contrastive` TTT++ (Liu et al., 2021).
 ///
 /// # What it does
-/// Draws mean and covariance of the target's features to those of the source. TTT++ adds the
+/// It draws mean and covariance of the target's features to those of the source. TTT++ adds the
 /// contrastive loss that the source was trained with, and aligns its projections too.
 ///
 /// # When to use
-/// TFA for a plain source model with anchors; TTT++ for one trained jointly.
+/// Use TFA for a plain source model with anchors; TTT++ for one trained jointly.
 ///
 /// # Objective
 /// `s / a_c * |C_s - C_t|_F^2 / 4D^2 + s / 2a_m * |mu_s - mu_t|^2 / D`, with `a_c` and `a_m` the mean of either
 /// distance between batches of the source. `C_t` is divided by `n - 1`.
 ///
 /// # State it keeps
-/// Weights, momentum, running norm statistics, a ring of past features.
+/// It keeps a ring of past features; the learner keeps weights, momentum and running norm statistics.
 ///
 /// # Which logits are scored
-/// A forward pass with running statistics.
+/// Those of a forward pass with running statistics.
 ///
 /// # References
-/// METHODS 6.3, 9.7.
+/// `docs/methods.md`, TFA and TTT++.
 #[derive(Clone, Debug)]
-pub struct Tfa<B: Backbone> {
+pub struct Tfa {
     config: TfaConfig,
-    learner: Learner<B>,
-    features: Alignment,
-    projections: Option<Alignment>,
-    rings: Rings,
+    features: Layer,
+    projections: Option<Layer>,
 }
 
-/// Past outputs of both layers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Rings {
-    features: Ring,
-    projections: Ring,
+/// A layer whose outputs are aligned: the source's moments, and past outputs of the target.
+#[derive(Clone, Debug)]
+struct Layer {
+    source: Alignment,
+    ring: Ring,
+    weight: f64,
+    /// Names of its covariance and mean terms.
+    names: [&'static str; 2],
 }
 
-impl<B: Backbone> Tfa<B> {
-    /// Of a trained network with its statistics.
-    pub fn new(network: B, source: &SourceStatistics, config: TfaConfig) -> Result<Self> {
-        let absent = |what: &str| Error::Invalid {
-            what: "anchors",
-            problem: format!(
-                "they have no alignment moments of the {what}; make them of more images, or with a smaller `--alignment-batch`"
-            ),
+impl Tfa {
+    /// Builds the method around the source's alignment moments.
+    fn new(config: TfaConfig, anchors: &SourceStatistics) -> Result<Self> {
+        let absent = |what: &'static str| Error::NoAlignment { layer: what };
+        let source = anchors.alignment.clone();
+        let features = Layer {
+            source: source.ok_or_else(|| absent("features"))?,
+            ring: Ring::default(),
+            weight: config.feature_weight,
+            names: ["feature_covariance", "feature_mean"],
         };
-        let features = source.alignment.clone().ok_or_else(|| absent("features"))?;
         let projections = if config.projection_weight > 0.0 {
-            let found = source.projection_alignment.clone();
-            Some(found.ok_or_else(|| absent("projections"))?)
+            let source = anchors.projection_alignment.clone();
+            Some(Layer {
+                source: source.ok_or_else(|| absent("projections"))?,
+                ring: Ring::default(),
+                weight: config.projection_weight,
+                names: ["projection_covariance", "projection_mean"],
+            })
         } else {
             None
         };
-        if config.contrastive && !network.has_projection() {
-            return Err(super::config::no_head(
-                "ttt++",
-                "a projection head",
-                "simclr",
-            ));
-        }
-        let (optimiser, rate) = (config.optimiser, config.learning_rate);
         Ok(Self {
-            learner: Learner::new(network, Adaptable::Features, optimiser, rate, config.norm),
             config,
             features,
             projections,
-            rings: Rings::default(),
         })
     }
 }
@@ -154,7 +196,7 @@ impl Ring {
     }
 }
 
-/// Both distances of a minibatch joined with its ring, weighted, and their gradient, `[b, D]`.
+/// Computes both distances of a minibatch joined with its ring, weighted, and their gradient, `[b, D]`.
 fn align(rows: &[f32], ring: &Ring, source: &Alignment, weight: f64) -> (f64, f64, Vec<f32>) {
     let size = source.mean.len();
     let d = size as f64;
@@ -194,153 +236,73 @@ fn align(rows: &[f32], ring: &Ring, source: &Alignment, weight: f64) -> (f64, f6
     (covariance_loss, mean_loss, gradient)
 }
 
-/// The loss of a layer's outputs as one that autodiff understands.
-fn alignment_loss(
-    outputs: Tensor<2>,
-    ring: &mut Ring,
-    source: &Alignment,
-    weight: f64,
-    length: usize,
-    names: [&'static str; 2],
-    losses: &mut Vec<(&'static str, f64)>,
-) -> Tensor<1> {
-    let [count, size] = outputs.dims();
-    let values = rows(&outputs);
-    let (covariance, mean, gradient) = align(&values, ring, source, weight);
-    ring.push(&values, size, length);
-    losses.push((names[0], covariance));
-    losses.push((names[1], mean));
-    let gradient = TensorData::new(gradient, [count, size]);
-    let gradient = Tensor::from_data(gradient, &outputs.device());
-    loss_with_gradient(outputs, gradient, (covariance + mean) as f32)
+impl Layer {
+    /// Adds the loss of a layer's outputs, `[batch, size]`, and keeps the outputs.
+    fn align(&mut self, outputs: Tensor<2>, length: usize, terms: &mut Terms) {
+        let [count, size] = outputs.dims();
+        let values = rows(&outputs);
+        let (covariance, mean, gradient) = align(&values, &self.ring, &self.source, self.weight);
+        self.ring.push(&values, size, length);
+        terms.losses.push((self.names[0], covariance));
+        terms.losses.push((self.names[1], mean));
+        let gradient = TensorData::new(gradient, [count, size]);
+        let gradient = Tensor::from_data(gradient, &outputs.device());
+        terms.join(loss_with_gradient(
+            outputs,
+            gradient,
+            (covariance + mean) as f32,
+        ));
+    }
 }
 
-impl<B: Backbone + 'static> Method for Tfa<B> {
-    fn name(&self) -> &'static str {
-        if self.config.contrastive {
-            "ttt++"
-        } else {
-            "tfa"
+impl Method for Tfa {
+    fn learn(
+        &mut self,
+        learner: &mut Learner,
+        batch: &Minibatch,
+        stage: &Stage,
+    ) -> Result<Learned> {
+        let mut terms = Terms::default();
+        if let Some(views) = &batch.views {
+            terms.add_contrastive(learner, views);
         }
-    }
-
-    fn wants(&self) -> Wants {
-        if self.config.contrastive {
-            Wants::Contrastive
-        } else {
-            Wants::Nothing
-        }
-    }
-
-    fn first_passes(&self) -> FirstPasses {
-        FirstPasses {
-            norms: 2,
-            contrastive: usize::from(self.config.contrastive),
-        }
-    }
-
-    fn learn(&mut self, minibatch: &Minibatch, stage: &Stage) -> Result<Learned> {
-        let mut losses = Vec::new();
-        let mut sum: Option<Tensor<1>> = None;
-        let mut add = |loss: Tensor<1>| {
-            sum = Some(match sum.take() {
-                Some(sum) => sum + loss,
-                None => loss,
-            });
-        };
-        if let Some(views) = &minibatch.views {
-            let mode = self.learner.updating();
-            let network = self.learner.network();
-            let features = network.features(Tensor::from_inner(views.images.clone()), mode);
-            let projections = network.projection(features).expect("checked when made");
-            let loss = contrastive(projections);
-            losses.push(("contrastive", value(&loss)));
-            add(loss);
-        }
-        let images = Tensor::from_inner(minibatch.images.clone());
         match stage.lesson {
             Lesson::Norms => {
                 if !self.config.contrastive {
-                    let mode = self.learner.updating();
-                    self.learner.network().features(images, mode);
+                    learner.follow_norms(batch.images.clone());
                 }
                 return Ok(Learned::nothing());
             }
-            Lesson::Contrastive => {
-                if let Some(loss) = &sum {
-                    self.learner.step(loss);
-                }
-                return Ok(Learned::one_step(losses));
-            }
+            Lesson::Contrastive => return Ok(terms.step(learner)),
             Lesson::All => {}
         }
-        let mode = self.learner.updating();
-        let features = self.learner.network().features(images.clone(), mode);
-        let (weight, length) = (self.config.feature_weight, self.config.ring_length);
-        let names = ["feature_covariance", "feature_mean"];
-        let ring = &mut self.rings.features;
-        add(alignment_loss(
-            features,
-            ring,
-            &self.features,
-            weight,
-            length,
-            names,
-            &mut losses,
-        ));
-        if let Some(source) = &self.projections {
+        let images = Tensor::from_inner(batch.images.clone());
+        let length = self.config.ring_length;
+        let mode = learner.updating();
+        let features = learner.network().features(images.clone(), mode);
+        self.features.align(features, length, &mut terms);
+        if let Some(layer) = &mut self.projections {
             // A second pass, which moves the running statistics once more, as published.
-            let mode = self.learner.updating();
-            let network = self.learner.network();
+            let mode = learner.updating();
+            let network = learner.network();
             let outputs = network.projection(network.features(images, mode));
-            let outputs = outputs.expect("checked when made");
-            let weight = self.config.projection_weight;
-            let names = ["projection_covariance", "projection_mean"];
-            let ring = &mut self.rings.projections;
-            add(alignment_loss(
-                outputs,
-                ring,
-                source,
-                weight,
-                length,
-                names,
-                &mut losses,
-            ));
+            layer.align(outputs.expect("needs were checked"), length, &mut terms);
         }
-        self.learner
-            .step(&sum.expect("features are always aligned"));
-        Ok(Learned::one_step(losses))
+        Ok(terms.step(learner))
     }
 
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().forward(images, NormMode::Running)
+    fn state(&self) -> Vec<u8> {
+        let projections = self.projections.as_ref().map(|layer| &layer.ring);
+        to_bytes(&(&self.features.ring, projections))
     }
 
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().features(images, NormMode::Running)
-    }
-
-    fn reset(&mut self) {
-        self.learner.reset();
-        self.rings = Rings::default();
-    }
-
-    fn drift(&self) -> Option<f64> {
-        Some(self.learner.drift())
-    }
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.learner.frozen())
-    }
-
-    fn save(&self, arrays: &mut Arrays) -> Result<()> {
-        arrays.insert("rings", to_bytes(&self.rings));
-        self.learner.save(arrays)
-    }
-
-    fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
-        self.rings = from_bytes(&arrays.u8("rings")?)?;
-        self.learner.load(arrays)
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let (features, projections): (Ring, Option<Ring>) = from_bytes(state)?;
+        self.features.ring = features;
+        if let (Some(layer), Some(ring)) = (&mut self.projections, projections) {
+            layer.ring = ring;
+        }
+        Ok(())
     }
 
     fn boxed_clone(&self) -> Box<dyn Method> {

@@ -6,10 +6,10 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::Stream;
-use super::driver::PREDICTION_BATCH;
+use super::many_passes::PREDICTION_BATCH;
 use crate::archive::{self, Array, Arrays, Kind};
 use crate::backbone::{Backbone, NormMode};
-use crate::method::Method;
+use crate::session::Session;
 use crate::stream::Arrival;
 use crate::{Error, Result};
 
@@ -28,26 +28,26 @@ pub struct FeatureRecord {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct FeatureHeader {
     dimension: usize,
     labels: Vec<usize>,
 }
 
 impl FeatureRecord {
-    /// Of `count` samples, spread evenly over the stream; of all if there are fewer.
-    pub fn measure(
+    /// Computes features of `count` samples, spread evenly over the stream; of all if there are fewer.
+    pub fn measure<B: Backbone + Sync + 'static>(
         stream: &Stream<'_>,
-        source: &impl Backbone,
-        method: &dyn Method,
+        session: &Session<B>,
         count: usize,
     ) -> Result<Self> {
+        let source = session.source();
         let arrivals = stream.plan.batches.concat();
         let count = count.min(arrivals.len());
         let chosen = (0..count).map(|i| arrivals[i * arrivals.len() / count]);
         let chosen: Vec<Arrival> = chosen.collect();
         let mut record = Self {
             labels: Vec::with_capacity(count),
-            dimension: source.num_features(),
+            dimension: source.network.num_features(),
             before: Vec::new(),
             after: Vec::new(),
         };
@@ -55,24 +55,29 @@ impl FeatureRecord {
         let parts = count.div_ceil(PREDICTION_BATCH).max(1);
         for part in chosen.chunks(count.div_ceil(parts).max(1)) {
             let batch = stream.batch(part)?;
-            let images = stream.normalise(&batch.samples.images)?;
+            let images = session.normalise(&batch.samples)?;
+            let before = source.network.features(images.clone(), NormMode::Running);
+            record.before.extend(values(&before));
             record
-                .before
-                .extend(values(&source.features(images.clone(), NormMode::Running)));
-            record.after.extend(values(&method.features(images)));
-            record.labels.extend(batch.labels);
+                .after
+                .extend(values(&session.adapter().features(images)));
+            let labels = batch.labels.ok_or_else(|| Error::Invalid {
+                what: "features",
+                problem: "they are drawn by class, and these samples have no labels".to_owned(),
+            })?;
+            record.labels.extend(labels);
         }
         Ok(record)
     }
 
-    /// The place of the features that belong to a record in a JSON file.
+    /// Names the file of the features that belong to a record in a JSON file.
     pub fn path_beside(record: &Path) -> PathBuf {
         record.with_extension("features.safetensors")
     }
 
-    /// Writes it, atomically.
+    /// Writes the features to a file, atomically.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let header = Header {
+        let header = FeatureHeader {
             dimension: self.dimension,
             labels: self.labels.clone(),
         };
@@ -83,9 +88,9 @@ impl FeatureRecord {
         archive::save(path, Kind::Features, &header, &arrays)
     }
 
-    /// Reads it.
+    /// Reads features from a file.
     pub fn load(path: &Path) -> Result<Self> {
-        let (header, mut arrays): (Header, _) = archive::load(path, Kind::Features)?;
+        let (header, mut arrays): (FeatureHeader, _) = archive::load(path, Kind::Features)?;
         let count = header.labels.len() * header.dimension;
         let mut take = |name: &str| match arrays.0.remove(name) {
             Some(Array::F32(_, values)) if values.len() == count => Ok(values),

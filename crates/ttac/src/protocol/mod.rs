@@ -1,6 +1,6 @@
 //! Protocols: what a method is shown, how often, and when its predictions count.
 //!
-//! A [`Protocol`] is data, and [`run`] is the one driver for all of them. Two letters name the
+//! A [`Protocol`] is data, and [`run`] shows a stream to a [`Session`](crate::Session) under any of them. Two letters name the
 //! families of the TTAC paper: **N** or **Y**, whether the source was trained as usual or with a
 //! self-supervised loss beside (a property of the checkpoint); **O** or **M**, one pass or many.
 //!
@@ -10,22 +10,28 @@
 //! In many passes the method learns from the whole set again and again and predicts all of it at the
 //! end.
 
-mod card;
-mod driver;
+mod clock;
 mod features;
-mod health;
+mod guard;
+mod many_passes;
+mod one_pass;
 mod queue;
 mod record;
+mod stream;
+pub(crate) mod views;
 
 use serde::{Deserialize, Serialize};
 
-pub use card::{AnchorCard, Card};
-pub use driver::{Runner, Sink, StepRecord, Stream, run};
+pub use clock::Clock;
 pub use features::FeatureRecord;
-pub use health::{Guard, GuardAction};
+pub(crate) use guard::Signs;
+pub use guard::{Alarm, Guard, GuardAction, Watch};
+pub use one_pass::{Sink, run};
 pub use queue::Queue;
-pub use record::{CurvePoint, RECORD_FORMAT, Recorder, RunRecord};
+pub use record::{CurvePoint, RECORD_FORMAT, Recorder, RunRecord, StepRecord, UnscoredRecord};
+pub use stream::Stream;
 
+pub use crate::method::Prediction;
 use crate::method::Setting;
 use crate::{Error, Result};
 
@@ -58,12 +64,12 @@ pub struct Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passes {
-    /// One: predictions are instant.
+    /// The stream is seen once, and predictions are instant.
     #[default]
     One,
-    /// Many over the whole set, then predictions for all of it.
+    /// The whole set is seen many times, then all of it is predicted.
     Many {
-        /// How many.
+        /// How many passes there are.
         epochs: usize,
         /// Which epoch's predictions count.
         selection: Selection,
@@ -74,14 +80,14 @@ pub enum Passes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Selection {
-    /// The last one's: labels are not looked at.
+    /// Those of the last epoch count, and labels are not looked at.
     #[default]
     Last,
-    /// The best one's by the labels of the test set, as in the released program. An oracle.
+    /// Those of the best epoch by the labels of the test set count, as in the released program: an oracle.
     OracleBest,
 }
 
-/// The queue of recent samples.
+/// How large the queue of recent samples is and how often it is learned from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
@@ -100,27 +106,16 @@ impl Default for QueueConfig {
     }
 }
 
-/// When a batch is predicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Prediction {
-    /// After it was learned from: the authors' program.
-    #[default]
-    AdaptFirst,
-    /// Before: the paper's text, and what a service does that answers at once.
-    PredictFirst,
-}
-
 /// When a method goes back to the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reset {
-    /// Never.
+    /// It never goes back.
     #[default]
     Never,
-    /// At the start of every visit to a domain.
+    /// It goes back at the start of every visit to a domain.
     PerVisit,
-    /// Before every batch.
+    /// It goes back before every batch.
     PerBatch,
 }
 
@@ -141,7 +136,7 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Which constants of a method are meant for it.
+    /// Returns the kind of protocol that a method's constants are chosen for.
     pub fn setting(&self) -> Setting {
         match (self.passes, self.queue) {
             (Passes::One, None) => Setting::NoQueue,
@@ -150,28 +145,22 @@ impl Protocol {
         }
     }
 
-    /// Whether it can be run with batches of a size; the error lists everything that is wrong.
-    pub fn validate(&self, batch_size: usize) -> Result<()> {
+    /// Checks that the protocol can be run; the error lists everything that is wrong with it.
+    pub fn validate(&self) -> Result<()> {
+        self.validate_for(1)
+    }
+
+    /// Checks that the protocol can be run with batches of a size; the error lists everything that is wrong.
+    pub fn validate_for(&self, batch_size: usize) -> Result<()> {
         let mut problems = Vec::new();
         if self.minibatch == 0 {
             problems.push("`minibatch` must be at least 1".to_owned());
         }
         if let Some(queue) = self.queue {
-            if queue.epochs == 0 {
-                problems.push("`epochs` of the queue must be at least 1".to_owned());
-            }
-            if queue.capacity < batch_size {
-                problems.push(format!(
-                    "a queue of {} samples is smaller than a batch of {batch_size}",
-                    queue.capacity
-                ));
-            }
-            if queue.capacity < self.minibatch {
-                problems.push(format!(
-                    "a queue of {} samples is smaller than a minibatch of {}",
-                    queue.capacity, self.minibatch
-                ));
-            }
+            problems.extend(self.queue_problems(queue, batch_size));
+        }
+        if let Err(Error::Invalid { problem, .. }) = self.guard.validate() {
+            problems.push(problem);
         }
         if let Passes::Many { epochs, .. } = self.passes {
             if epochs == 0 {
@@ -202,13 +191,34 @@ impl Protocol {
         })
     }
 
-    /// Epochs over a queue that holds so many samples (METHODS 8.1).
+    fn queue_problems(&self, queue: QueueConfig, batch_size: usize) -> Vec<String> {
+        let mut problems = Vec::new();
+        if queue.epochs == 0 {
+            problems.push("`epochs` of the queue must be at least 1".to_owned());
+        }
+        if queue.capacity < batch_size {
+            problems.push(format!(
+                "a queue of {} samples is smaller than a batch of {batch_size}",
+                queue.capacity
+            ));
+        }
+        if queue.capacity < self.minibatch {
+            problems.push(format!(
+                "a queue of {} samples is smaller than a minibatch of {}",
+                queue.capacity, self.minibatch
+            ));
+        }
+        problems
+    }
+
+    /// Returns how many epochs a queue with this many samples is learned from
+    /// (`docs/methods.md`, Queue and epochs).
     pub fn queue_epochs(&self, samples: usize) -> usize {
         let most = self.queue.map_or(1, |queue| queue.epochs);
         most.min(samples / self.minibatch + 1)
     }
 
-    /// Samples that a method learns from in all while `samples` arrive in batches: a queue and many
+    /// Counts the samples that a method learns from in all while `samples` arrive in batches: a queue and many
     /// passes repeat them.
     pub fn samples_learned(&self, samples: usize, batch_size: usize) -> usize {
         if let Passes::Many { epochs, .. } = self.passes {

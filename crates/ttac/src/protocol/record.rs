@@ -4,11 +4,79 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Card, Sink, StepRecord};
-use crate::Result;
+use super::{GuardAction, Sink};
+use crate::experiment::Card;
+use crate::method::Learned;
+use crate::session::Answer;
+use crate::stream::Arrival;
+use crate::{Error, Result};
 
-/// Version of a record.
+/// The version of a record.
 pub const RECORD_FORMAT: u32 = 1;
+
+/// What happened to an arriving batch.
+#[derive(Clone, Debug)]
+pub struct StepRecord {
+    /// The number of the batch, from zero.
+    pub batch: usize,
+    /// The number of the visit it belongs to, from zero.
+    pub visit: usize,
+    /// What arrived.
+    pub arrivals: Vec<Arrival>,
+    /// The true classes, for scoring only; `None` where they are unknown.
+    pub labels: Option<Vec<usize>>,
+    /// The predicted classes.
+    pub predicted: Vec<usize>,
+    /// The probability of each predicted class.
+    pub confidence: Vec<f32>,
+    /// What was learned on its arrival, summed over all steps; losses are means.
+    pub learned: Learned,
+    /// Time for learning, in seconds.
+    pub learning_seconds: f64,
+    /// Time for predicting, in seconds.
+    pub predicting_seconds: f64,
+    /// Whether it arrived while the method was busy.
+    pub late: bool,
+    /// What somebody should know.
+    pub warnings: Vec<String>,
+    /// Why the guard stopped the run after this batch, if it did.
+    pub stopped: Option<String>,
+}
+
+impl StepRecord {
+    /// Records a session's answer to a batch.
+    pub(super) fn new(
+        batch: usize,
+        visit: usize,
+        arrivals: &[Arrival],
+        labels: Option<Vec<usize>>,
+        answer: Answer,
+    ) -> Self {
+        let stop = answer.alarm.as_ref();
+        let stop = stop.filter(|alarm| alarm.action == GuardAction::Stop);
+        Self {
+            batch,
+            visit,
+            arrivals: arrivals.to_vec(),
+            labels,
+            confidence: answer.confidence(),
+            predicted: answer.classes,
+            learned: answer.learned,
+            learning_seconds: answer.learning_seconds,
+            predicting_seconds: answer.predicting_seconds,
+            late: answer.late,
+            warnings: answer.warnings,
+            stopped: stop.map(|alarm| alarm.reason.clone()),
+        }
+    }
+
+    /// Counts the wrong predictions; `None` where labels are unknown.
+    pub fn wrong(&self) -> Option<usize> {
+        let pairs = self.predicted.iter().zip(self.labels.as_ref()?);
+        let wrong = pairs.filter(|(predicted, label)| predicted != label);
+        Some(wrong.count())
+    }
+}
 
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,7 +121,30 @@ pub struct RunRecord {
     pub card: Card,
 }
 
-/// One batch.
+/// The result of a run over samples whose labels are unknown: all but the errors.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UnscoredRecord {
+    /// How many samples were predicted.
+    pub samples: usize,
+    /// Optimiser steps.
+    pub updates: usize,
+    /// Samples that arrived while the method was busy.
+    pub late: usize,
+    /// Time for learning, in seconds.
+    pub learning_seconds: f64,
+    /// Time for predicting, in seconds.
+    pub predicting_seconds: f64,
+    /// BLAKE3 of all predictions in their order.
+    pub predictions: String,
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// What somebody should know.
+    pub warnings: Vec<String>,
+    /// What it was made with.
+    pub card: Card,
+}
+
+/// A point of the error curve, after one batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CurvePoint {
@@ -72,7 +163,7 @@ pub struct CurvePoint {
 }
 
 impl RunRecord {
-    /// Which predictions were right, in the order of arrival; none in records of older versions.
+    /// Tells which predictions were right, in the order of arrival; `None` for records of older versions.
     pub fn right(&self) -> Option<Vec<bool>> {
         let digits = self.outcomes.as_ref()?.chars();
         let digits: Option<Vec<u32>> = digits.map(|digit| digit.to_digit(16)).collect();
@@ -83,10 +174,14 @@ impl RunRecord {
     }
 }
 
-/// A [`Sink`] that makes a record.
+/// A [`Sink`] that counts errors and makes a record of them. Saved with a session's state, it goes on where it
+/// was.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorder {
     classes: Vec<String>,
+    batches: usize,
+    /// Whether a batch came without labels, so that no error can be stated.
+    unlabelled: bool,
     confusion: Vec<Vec<usize>>,
     visits: Vec<(usize, usize)>,
     curve: Vec<CurvePoint>,
@@ -100,10 +195,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// For classes of these names.
+    /// Starts a record for classes of these names.
     pub fn new(classes: &[String]) -> Self {
         Self {
             classes: classes.to_vec(),
+            batches: 0,
+            unlabelled: false,
             confusion: vec![vec![0; classes.len()]; classes.len()],
             visits: Vec::new(),
             curve: Vec::new(),
@@ -117,42 +214,68 @@ impl Recorder {
         }
     }
 
-    /// Samples so far.
+    /// Returns how many samples were predicted so far.
     pub fn samples(&self) -> usize {
-        self.confusion.iter().flatten().sum()
+        self.predictions.len()
     }
 
-    /// Batches so far.
+    /// Returns how many batches came so far.
     pub fn batches(&self) -> usize {
-        self.curve.len()
+        self.batches
     }
 
-    /// Wrong predictions so far.
-    pub fn wrong(&self) -> usize {
+    /// Counts the wrong predictions so far; `None` if labels are unknown.
+    pub fn wrong(&self) -> Option<usize> {
         let right = self.right.iter().filter(|right| **right).count();
-        self.samples() - right
+        (!self.unlabelled).then(|| self.samples() - right)
     }
 
-    /// Error over all samples so far, in percent.
-    pub fn error_percent(&self) -> f64 {
-        percent(self.wrong(), self.samples())
+    /// Returns the error over all samples so far, in percent; `None` if labels are unknown.
+    pub fn error_percent(&self) -> Option<f64> {
+        Some(percent(self.wrong()?, self.samples()))
     }
 
-    /// The record.
-    pub fn finish(self, card: Card) -> RunRecord {
+    /// Makes the record of samples without labels.
+    pub fn finish_unscored(self, card: Card) -> UnscoredRecord {
+        UnscoredRecord {
+            samples: self.samples(),
+            updates: self.updates,
+            late: self.late,
+            learning_seconds: self.learning_seconds,
+            predicting_seconds: self.predicting_seconds,
+            predictions: self.digest(),
+            classes: self.classes,
+            warnings: self.warnings,
+            card,
+        }
+    }
+
+    /// Digests all predictions in their order.
+    fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for class in &self.predictions {
+            hasher.update(&class.to_le_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Makes the record. Without labels there is none, and the error says so.
+    pub fn finish(self, card: Card) -> Result<RunRecord> {
+        let (Some(wrong), Some(error_percent)) = (self.wrong(), self.error_percent()) else {
+            return Err(Error::Invalid {
+                what: "record",
+                problem: "the samples have no labels, so there is no error to record".to_owned(),
+            });
+        };
         let class_error = |class: usize| {
             let row = &self.confusion[class];
             let samples: usize = row.iter().sum();
             (samples > 0).then(|| percent(samples - row[class], samples))
         };
-        let mut hasher = blake3::Hasher::new();
-        for class in &self.predictions {
-            hasher.update(&class.to_le_bytes());
-        }
-        RunRecord {
+        Ok(RunRecord {
             format: RECORD_FORMAT,
-            error_percent: self.error_percent(),
-            wrong: self.wrong(),
+            error_percent,
+            wrong,
             samples: self.samples(),
             class_error_percent: (0..self.classes.len()).map(class_error).collect(),
             visit_error_percent: self.visits.iter().map(|&(w, n)| percent(w, n)).collect(),
@@ -160,18 +283,18 @@ impl Recorder {
             late: self.late,
             learning_seconds: self.learning_seconds,
             predicting_seconds: self.predicting_seconds,
-            predictions: hasher.finalize().to_hex().to_string(),
+            predictions: self.digest(),
             outcomes: Some(bits_to_hex(&self.right)),
             classes: self.classes,
             confusion: self.confusion,
             curve: self.curve,
             warnings: self.warnings,
             card,
-        }
+        })
     }
 }
 
-/// Four to a hexadecimal digit, the lowest bit first.
+/// Packs four to a hexadecimal digit, the lowest bit first.
 fn bits_to_hex(bits: &[bool]) -> String {
     let digit = |bits: &[bool]| {
         let bits = bits.iter().enumerate();
@@ -187,34 +310,43 @@ fn percent(part: usize, whole: usize) -> f64 {
 
 impl Sink for Recorder {
     fn step(&mut self, record: &StepRecord) -> Result<ControlFlow<()>> {
-        for (&label, &predicted) in record.labels.iter().zip(&record.predicted) {
+        let count = record.predicted.len();
+        self.batches += 1;
+        let learned = &record.learned;
+        self.updates += learned.updates;
+        self.late += if record.late { count } else { 0 };
+        self.learning_seconds += record.learning_seconds;
+        self.predicting_seconds += record.predicting_seconds;
+        self.warnings.extend(record.warnings.iter().cloned());
+        let predicted = record.predicted.iter().map(|&class| class as u16);
+        self.predictions.extend(predicted);
+        let (Some(labels), Some(wrong)) = (&record.labels, record.wrong()) else {
+            self.unlabelled = true;
+            return Ok(ControlFlow::Continue(()));
+        };
+        for (&label, &predicted) in labels.iter().zip(&record.predicted) {
             self.confusion[label][predicted] += 1;
-            self.predictions.push(predicted as u16);
             self.right.push(label == predicted);
         }
         self.visits
             .resize(self.visits.len().max(record.visit + 1), (0, 0));
         let visit = &mut self.visits[record.visit];
-        visit.0 += record.wrong();
-        visit.1 += record.labels.len();
-        let learned = &record.learned;
-        self.updates += learned.updates;
-        self.late += if record.late { record.labels.len() } else { 0 };
-        self.learning_seconds += record.learning_seconds;
-        self.predicting_seconds += record.predicting_seconds;
-        self.warnings.extend(record.warnings.iter().cloned());
-        self.curve.push(CurvePoint {
-            samples: self.samples(),
-            cumulative_error_percent: self.error_percent(),
-            accepted_share: (learned.considered > 0)
-                .then(|| learned.accepted as f64 / learned.considered as f64),
-            anchor_distance: learned.anchor_distance,
-            losses: learned
-                .losses
-                .iter()
-                .map(|&(name, value)| (name.to_owned(), value))
-                .collect(),
-        });
+        visit.0 += wrong;
+        visit.1 += count;
+        if let Some(error) = self.error_percent() {
+            self.curve.push(CurvePoint {
+                samples: self.samples(),
+                cumulative_error_percent: error,
+                accepted_share: (learned.considered > 0)
+                    .then(|| learned.accepted as f64 / learned.considered as f64),
+                anchor_distance: learned.anchor_distance,
+                losses: learned
+                    .losses
+                    .iter()
+                    .map(|&(name, value)| (name.to_owned(), value))
+                    .collect(),
+            });
+        }
         Ok(ControlFlow::Continue(()))
     }
 }

@@ -1,12 +1,16 @@
-//! From records to tables and to a page.
+//! Tables and a page of figures, made of the records of runs.
 //!
 //! A [`Table`] has a row for each method and a column for each setting of the grid's axes; seeds are
-//! averaged. What may not be compared is not put side by side: the cells of a row have to share a
-//! protocol card but for what the axes change, and all rows the model and the samples of a column.
-//! [`html::page`] shows the same and figures in one file.
+//! averaged. Results that may not be compared are refused: the cells of a row must share a protocol
+//! card except for what the axes change, and all rows must share the model and the samples of a
+//! column. [`html::page`] shows the table and figures in one file.
 
+mod comparable;
+mod comparison;
+mod describe;
 pub mod html;
 mod published;
+mod render;
 mod significance;
 mod table;
 mod tsne;
@@ -16,34 +20,56 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use significance::{Comparison, Significance, Test, mcnemar, signed_rank};
-pub use table::{Format, Row, Source, Spread, Table};
+pub use comparison::Comparison;
+pub use render::{Format, csv_field};
+pub use significance::{Significance, SignificanceTest, mcnemar, signed_rank};
+pub use table::{Row, RowSource, Spread, Table};
 
 use crate::method::Preset;
 use crate::protocol::{FeatureRecord, RunRecord};
 use crate::stream::Domain;
 use crate::{Error, Result};
 
-/// One cell of a grid, as `ttac bench` writes it.
+/// One cell of a grid: a run, its place in the table and the options that made it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellRecord {
-    /// Name of the row.
+    /// The name of the row that the cell belongs to.
     pub row: String,
-    /// The values that differ from cell to cell of a row, e.g. `corruption` and `seed`.
+    /// The values that differ from cell to cell of a row, for example `corruption` and `seed`.
     pub axes: BTreeMap<String, String>,
-    /// The options of `ttac adapt`.
+    /// The options of the command that made the cell, in records of older versions; newer ones have the
+    /// specification in their card.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The result with its card.
+    /// The result of the run with its protocol card.
     pub record: RunRecord,
-    /// Features before and after, which have a file of their own beside the record's.
+    /// The features before and after adaptation, which have a file of their own beside the record's.
     #[serde(skip)]
     pub features: Option<FeatureRecord>,
 }
 
+impl CellRecord {
+    /// Makes the cell of a run.
+    pub fn new(row: &str, axes: &BTreeMap<String, String>, record: RunRecord) -> Self {
+        Self {
+            row: row.to_owned(),
+            axes: axes.clone(),
+            command: Vec::new(),
+            record,
+            features: None,
+        }
+    }
+
+    /// Reads a cell, or the record of a single run as a cell, with its features if there are any.
+    pub fn load(path: &Path) -> Result<Self> {
+        load_cell(path)
+    }
+}
+
 impl From<RunRecord> for CellRecord {
-    /// A record that `ttac adapt` wrote on its own: a row of its method and preset, in the column of its
-    /// corruption.
+    /// Makes a cell of a record that was written on its own. The row is its method and preset, the column
+    /// its corruption.
     fn from(record: RunRecord) -> Self {
         let card = &record.card;
         let row = match card.preset {
@@ -77,8 +103,7 @@ impl From<RunRecord> for CellRecord {
     }
 }
 
-/// All cells in some folders, in the order of their file names: those of `ttac bench`, and records of
-/// `ttac adapt --out`.
+/// Reads all cells and all single records in some folders, in the order of their file names.
 pub fn load(folders: &[PathBuf]) -> Result<Vec<CellRecord>> {
     let mut cells = Vec::new();
     for folder in folders {
@@ -103,7 +128,7 @@ pub fn load(folders: &[PathBuf]) -> Result<Vec<CellRecord>> {
         return Err(Error::Invalid {
             what: "results",
             problem: format!(
-                "no cells in `{}`; `ttac bench` makes them, and `ttac adapt --out` single ones",
+                "no cells of a grid and no records of runs in `{}`",
                 names.join("`, `")
             ),
         });
@@ -113,7 +138,7 @@ pub fn load(folders: &[PathBuf]) -> Result<Vec<CellRecord>> {
 
 fn load_cell(path: &Path) -> Result<CellRecord> {
     let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-    // A cell has a row; a record of `ttac adapt` has not.
+    // A cell has a row; a single record has none.
     let parse = || {
         let value: serde_json::Value = serde_json::from_str(&text)?;
         match value.get("row") {
@@ -123,9 +148,12 @@ fn load_cell(path: &Path) -> Result<CellRecord> {
     };
     let mut cell = parse().map_err(|e| Error::Format {
         path: path.to_owned(),
-        expected: "a cell of `ttac bench` or a record of `ttac adapt`",
+        expected: "a cell of a grid or a record of a run",
         problem: e.to_string(),
-        hint: Some("half-written cells are made again by the same `ttac bench`; cells of another version have to be".to_owned()),
+        hint: Some(
+            "run the same experiment again: cells that are half written or of another version have to be made again"
+                .to_owned(),
+        ),
     })?;
     let features = FeatureRecord::path_beside(path);
     if features.exists() {

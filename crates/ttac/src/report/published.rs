@@ -1,12 +1,12 @@
-//! What the paper printed, to stand beside what was measured.
+//! The errors that the paper printed, to stand beside those that were measured.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::table::{Row, Spread, Table, column_of};
-use super::{CellRecord, Source};
+use super::CellRecord;
+use super::table::{Row, RowSource, Spread, Table, column_of};
 use crate::stream::Domains;
 
 /// The CIFAR10-C numbers of the TTAC paper.
@@ -15,7 +15,7 @@ const PUBLISHED: &str = include_str!("published.json");
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Published {
-    /// The backbone by our name of it, and by the paper's.
+    /// Our name of the backbone; `backbone` is the paper's.
     architecture: String,
     backbone: String,
     data: Vec<String>,
@@ -29,7 +29,7 @@ struct Published {
 #[serde(deny_unknown_fields)]
 struct PublishedRow {
     name: String,
-    /// Our names of the method.
+    /// The methods that are the same as this row's, by our names.
     methods: Vec<String>,
     /// The protocol's letters; absent where nothing is adapted.
     #[serde(default)]
@@ -37,19 +37,20 @@ struct PublishedRow {
     /// Whether samples were kept in a queue, in one pass.
     #[serde(default)]
     queue: Option<bool>,
-    /// By corruption; often only some are printed.
+    /// The error of each corruption; often only some are printed.
     errors: BTreeMap<String, f64>,
-    /// Over all fifteen.
+    /// The mean over all fifteen corruptions.
     #[serde(default)]
     mean: Option<f64>,
-    /// Where it was printed.
+    /// The table of the paper that has the row.
     table: String,
 }
 
 impl Table {
-    /// Adds the rows that the TTAC paper printed for the same data, methods and protocol letters. What
-    /// else differs (backbone, queue, images) is said in the row's protocol. Cells are those the table
-    /// was made of.
+    /// Adds the rows that the TTAC paper printed for the same data, methods and protocol letters.
+    ///
+    /// `cells` are those the table was made of. The protocol of an added row says what else differs:
+    /// backbone, queue or number of images.
     ///
     /// # Panics
     /// Never: the numbers come with the crate.
@@ -63,15 +64,7 @@ impl Table {
         let whole = corruptions.iter().flatten().count() == all.unwrap_or(0)
             && corruptions.len() == all.unwrap_or(0);
         for row in &published.rows {
-            let ours = cells.iter().find(|cell| {
-                let card = &cell.record.card;
-                let same_family = row
-                    .family
-                    .as_ref()
-                    .is_none_or(|family| *family == card.family);
-                row.methods.contains(&card.method) && same_family
-            });
-            let Some(ours) = ours else {
+            let Some(ours) = cells.iter().find(|cell| row.is_like(cell)) else {
                 continue;
             };
             let errors = corruptions.iter().map(|corruption| {
@@ -88,14 +81,14 @@ impl Table {
                 cells: errors,
                 mean,
                 protocol: row.describe(&published, ours),
-                source: Source::Published,
+                source: RowSource::Published,
                 against: None,
             });
         }
         self
     }
 
-    /// The corruption of each column, where the paper has the same.
+    /// Returns the corruption of each column for which the paper has the same data and severity.
     fn corruptions(&self, cells: &[CellRecord], published: &Published) -> Vec<Option<String>> {
         let of_column = |column: &String| {
             let cell = cells.iter().find(|cell| column_of(cell) == *column)?;
@@ -111,6 +104,15 @@ impl Table {
 }
 
 impl PublishedRow {
+    /// Tells whether a cell has the same method and the same protocol letters.
+    fn is_like(&self, cell: &CellRecord) -> bool {
+        let card = &cell.record.card;
+        let family = self.family.as_ref();
+        self.methods.contains(&card.method)
+            && family.is_none_or(|family| *family == card.family.to_string())
+    }
+
+    /// Says where the row was printed, and what differs from ours.
     fn describe(&self, published: &Published, ours: &CellRecord) -> String {
         let card = &ours.record.card;
         let mut text = format!("published by Su, Xu and Jia (2022), {}", self.table);
@@ -143,7 +145,7 @@ impl PublishedRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::METHOD_NAMES;
+    use crate::method::method_names;
 
     #[test]
     fn printed_means_are_those_of_the_printed_errors() {
@@ -153,7 +155,7 @@ mod tests {
         for row in &published.rows {
             for method in &row.methods {
                 assert!(
-                    METHOD_NAMES.iter().any(|(name, _)| name == method),
+                    method_names().iter().any(|(name, _)| name == method),
                     "{method}"
                 );
             }

@@ -1,45 +1,28 @@
-//! Whether a difference could be chance.
+//! Tests that say whether a difference could be chance.
 
 use serde::Serialize;
 
-/// Pairs below which nothing is said: five that all agree give p = 0.0625 at best.
-pub const FEWEST_PAIRS: usize = 5;
-
-/// A row against the best of the others.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    /// The other row.
-    pub competitor: String,
-    /// Cells of the same setting and seed that both rows have.
-    pub pairs: usize,
-    /// Mean difference of the errors over these pairs, in percentage points; below zero where this
-    /// row is better.
-    pub difference: f64,
-    /// How likely a difference as large is by chance, if it can be told.
-    pub significance: Option<Significance>,
-}
-
-/// The result of a test.
+/// How likely a difference as large as the one found is by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Significance {
-    /// Which test.
-    pub test: Test,
-    /// Two-sided.
+    /// The test that was made.
+    pub test: SignificanceTest,
+    /// The two-sided p-value.
     pub p: f64,
 }
 
-/// Tests for paired results, all exact and two-sided.
+/// A test for paired results; all are exact and two-sided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Test {
+pub enum SignificanceTest {
     /// Wilcoxon's signed-rank test over pairs of cells.
     SignedRank,
     /// McNemar's test over the images of one pair of cells.
     Mcnemar,
 }
 
-impl Test {
-    /// In words.
+impl SignificanceTest {
+    /// Names the test as a text would.
     pub fn name(self) -> &'static str {
         match self {
             Self::SignedRank => "Wilcoxon signed-rank test",
@@ -48,10 +31,11 @@ impl Test {
     }
 }
 
-/// Wilcoxon's signed-rank test of differences, two-sided and exact.
+/// Returns the two-sided p-value of Wilcoxon's exact signed-rank test.
 ///
-/// Zeros are left out; of equal sizes each has their mean rank. Under the hypothesis every difference
-/// could as well have the other sign, so the distribution of the rank sum is counted over all signs.
+/// Differences of zero are left out, and differences of equal size share their mean rank. Under the
+/// hypothesis every difference could as well have the other sign, so the distribution of the rank sum
+/// is counted over all choices of signs.
 pub fn signed_rank(differences: &[f64]) -> f64 {
     let mut sizes: Vec<(f64, bool)> = differences
         .iter()
@@ -84,8 +68,10 @@ pub fn signed_rank(differences: &[f64]) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// McNemar's test, two-sided and exact: of `only_first + only_second` images that just one of two
-/// runs got right, each could as well be the other's.
+/// Returns the two-sided p-value of McNemar's exact test.
+///
+/// `only_first` images were right in the first run alone and `only_second` in the second alone. Under
+/// the hypothesis each of them could as well have been right in the other run.
 pub fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let count = only_first + only_second;
     let mut log_chance = -(count as f64) * std::f64::consts::LN_2;

@@ -1,73 +1,61 @@
-//! Rows, columns, means.
+//! Tables of errors, and how they are made of cells.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
 use ttac_corrupt::points::PointCorruption;
 
 use super::CellRecord;
-use super::significance::{Comparison, FEWEST_PAIRS, Significance, Test, mcnemar, signed_rank};
-use crate::protocol::{Passes, Prediction, RunRecord};
+use super::comparable::check;
+use super::comparison::{Comparison, compare};
+use super::describe::describe;
 use crate::{Error, Result};
 
-/// How a table is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// With protocol cards as footnotes.
-    #[default]
-    Markdown,
-    /// Values alone.
-    Csv,
-    /// A `tabular`.
-    Latex,
-}
-
-/// Errors in percent by method and setting.
+/// A table of errors in percent, with a row for each method and a column for each setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// Settings, e.g. corruptions.
+    /// The names of the settings, for example corruptions.
     pub columns: Vec<String>,
-    /// Methods.
+    /// The rows, the best measured one last; published rows follow.
     pub rows: Vec<Row>,
 }
 
-/// One method.
+/// A row of a [`Table`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The name of the row, which is that of its method unless the grid gave another.
     pub name: String,
-    /// Mean and standard deviation over seeds of each column, and the number of seeds.
+    /// The errors in each column; absent where a setting was not run.
     pub cells: Vec<Option<Spread>>,
-    /// Mean over the columns, if all are there.
+    /// The mean over the columns, if none is absent.
     pub mean: Option<f64>,
-    /// Its protocol in words.
+    /// The protocol in words, for the footnote.
     pub protocol: String,
-    /// Whether it was measured or printed somewhere.
-    pub source: Source,
-    /// Against the best of the other measured rows.
+    /// Whether the numbers were measured or printed in the paper.
+    pub source: RowSource,
+    /// The comparison with the best of the other measured rows.
     pub against: Option<Comparison>,
 }
 
 /// Where the numbers of a row come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// From records.
+pub enum RowSource {
+    /// They come from records.
     Measured,
-    /// From the TTAC paper.
+    /// The TTAC paper printed them.
     Published,
 }
 
-/// Values over seeds.
+/// The mean and the spread of one setting's errors over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Their mean.
+    /// The mean of the errors.
     pub mean: f64,
-    /// Their standard deviation (with one less than their number); zero for one.
+    /// Their standard deviation, divided by one less than their number; zero for a single seed.
     pub deviation: f64,
-    /// How many.
+    /// The number of seeds.
     pub count: usize,
 }
 
@@ -98,7 +86,7 @@ impl fmt::Display for Spread {
 }
 
 impl Table {
-    /// A table of cells; an error says which of them may not be compared, and why.
+    /// Makes a table of cells. The error says which of them may not be compared, and why.
     pub fn new(cells: &[CellRecord]) -> Result<Self> {
         let mut rows: Vec<&str> = Vec::new();
         let mut columns: Vec<String> = Vec::new();
@@ -132,7 +120,7 @@ impl Table {
                 mean: mean_of(&spreads),
                 cells: spreads,
                 protocol: first.map_or(String::new(), |cell| describe(&cell.record)),
-                source: Source::Measured,
+                source: RowSource::Measured,
                 against: None,
             }
         });
@@ -145,8 +133,9 @@ impl Table {
         Ok(Self { columns, rows })
     }
 
-    /// A table with the classes as columns: the error of each over all settings of a seed, and as mean
-    /// that of the classes, whatever their sizes, as is usual for VisDA-C. Rows are not compared.
+    /// Makes a table with the classes as columns: the error of each class over all settings of a seed.
+    /// The mean is that of the classes, whatever their sizes, as is usual for VisDA-C. Rows are not
+    /// compared.
     pub fn by_class(cells: &[CellRecord]) -> Result<Self> {
         let by_setting = Self::new(cells)?;
         let columns = class_names(cells);
@@ -162,27 +151,8 @@ impl Table {
         }
         let mut rows = by_setting.rows;
         for row in &mut rows {
-            let mut by_seed: BTreeMap<Option<&String>, Vec<(usize, usize)>> = BTreeMap::new();
-            for cell in cells.iter().filter(|cell| cell.row == row.name) {
-                let place = by_seed.entry(cell.axes.get("seed"));
-                let counts = place.or_insert_with(|| vec![(0, 0); columns.len()]);
-                for (class, (seen, counts)) in cell.record.confusion.iter().zip(counts).enumerate()
-                {
-                    counts.0 += seen.iter().sum::<usize>() - seen[class];
-                    counts.1 += seen.iter().sum::<usize>();
-                }
-            }
-            let errors = |class: usize| -> Vec<f64> {
-                let counts = by_seed.values().map(|counts| counts[class]);
-                let counts = counts.filter(|(_, samples)| *samples > 0);
-                let errors = counts.map(|(wrong, samples)| 100.0 * wrong as f64 / samples as f64);
-                errors.collect()
-            };
-            let errors: Vec<Vec<f64>> = (0..columns.len()).map(errors).collect();
-            row.cells = errors
-                .iter()
-                .map(|errors| (!errors.is_empty()).then(|| Spread::of(errors)))
-                .collect();
+            let own = cells.iter().filter(|cell| cell.row == row.name);
+            row.cells = errors_by_class(own, columns.len());
             row.mean = mean_of(&row.cells);
             row.against = None;
         }
@@ -190,7 +160,7 @@ impl Table {
         Ok(Self { columns, rows })
     }
 
-    /// The same without a column for every setting.
+    /// Drops the columns of the settings and keeps the means.
     pub fn means_alone(mut self) -> Self {
         self.columns.clear();
         for row in &mut self.rows {
@@ -199,76 +169,43 @@ impl Table {
         self
     }
 
-    /// The measured row with the lowest mean.
+    /// Returns the measured row with the lowest mean.
     pub fn best(&self) -> Option<&Row> {
         best_of(
             self.rows
                 .iter()
-                .filter(|row| row.source == Source::Measured),
+                .filter(|row| row.source == RowSource::Measured),
         )
-    }
-
-    /// The table as text.
-    pub fn render(&self, format: Format) -> String {
-        let (start, between, end) = match format {
-            Format::Markdown => ("| ", " | ", " |\n"),
-            Format::Csv => ("", ",", "\n"),
-            Format::Latex => ("", " & ", " \\\\\n"),
-        };
-        let mut text = String::new();
-        let mut line = |cells: Vec<String>| {
-            let _ = write!(text, "{start}{}{end}", cells.join(between));
-        };
-        let compared = self.rows.iter().any(|row| row.against.is_some());
-        let head = ["method".to_owned()].into_iter();
-        let head = head.chain(self.columns.clone()).chain(["mean".to_owned()]);
-        let mut head: Vec<String> = head.collect();
-        if compared {
-            head.extend(["competitor", "difference", "p"].map(str::to_owned));
-        }
-        let width = head.len();
-        line(head);
-        if format == Format::Markdown {
-            line(vec!["---".to_owned(); width]);
-        }
-        for (number, row) in self.rows.iter().enumerate() {
-            let name = match format {
-                Format::Markdown => format!("{} [{}]", row.name, number + 1),
-                Format::Csv | Format::Latex => row.name.clone(),
-            };
-            let cells = row.cells.iter();
-            let cells = cells.map(|cell| cell.map_or(String::new(), |spread| spread.to_string()));
-            let mean = row.mean.map_or(String::new(), |mean| format!("{mean:.2}"));
-            let mut fields: Vec<String> = [name].into_iter().chain(cells).chain([mean]).collect();
-            if compared {
-                fields.extend(comparison_fields(row.against.as_ref()));
-            }
-            line(fields);
-        }
-        match format {
-            Format::Csv => {}
-            Format::Latex => {
-                let columns = "r".repeat(width - 1);
-                text = format!("\\begin{{tabular}}{{l{columns}}}\n{text}\\end{{tabular}}\n");
-                text = text.replace('_', "\\_").replace('±', "$\\pm$");
-            }
-            Format::Markdown => {
-                text += "\nError in percent.";
-                if compared {
-                    text += " ";
-                    text += COMPARISON_NOTE;
-                }
-                text += "\n\n";
-                for (number, row) in self.rows.iter().enumerate() {
-                    let _ = writeln!(text, "{}. {}", number + 1, row.protocol);
-                }
-            }
-        }
-        text
     }
 }
 
-/// The mean over the columns, if all are there.
+/// Returns the error of each class over all settings of a seed; absent for a class without samples.
+fn errors_by_class<'a>(
+    cells: impl Iterator<Item = &'a CellRecord>,
+    classes: usize,
+) -> Vec<Option<Spread>> {
+    // Mistakes and samples of every class.
+    let mut by_seed: BTreeMap<Option<&String>, Vec<(usize, usize)>> = BTreeMap::new();
+    for cell in cells {
+        let place = by_seed.entry(cell.axes.get("seed"));
+        let counts = place.or_insert_with(|| vec![(0, 0); classes]);
+        for (class, (seen, counts)) in cell.record.confusion.iter().zip(counts).enumerate() {
+            counts.0 += seen.iter().sum::<usize>() - seen[class];
+            counts.1 += seen.iter().sum::<usize>();
+        }
+    }
+    let spread = |class: usize| {
+        let counts = by_seed.values().map(|counts| counts[class]);
+        let errors: Vec<f64> = counts
+            .filter(|(_, samples)| *samples > 0)
+            .map(|(wrong, samples)| 100.0 * wrong as f64 / samples as f64)
+            .collect();
+        (!errors.is_empty()).then(|| Spread::of(&errors))
+    };
+    (0..classes).map(spread).collect()
+}
+
+/// Averages the columns, if none is absent.
 fn mean_of(cells: &[Option<Spread>]) -> Option<f64> {
     let means: Vec<f64> = cells
         .iter()
@@ -277,7 +214,7 @@ fn mean_of(cells: &[Option<Spread>]) -> Option<f64> {
     Some(means.iter().sum::<f64>() / means.len() as f64)
 }
 
-/// The best last, and after it what has gaps.
+/// Sorts rows by falling error, so that the best comes last; rows with gaps have no mean and follow it.
 fn sort(rows: &mut [Row]) {
     rows.sort_by(|a, b| {
         let mean = |row: &Row| row.mean.unwrap_or(f64::NEG_INFINITY);
@@ -285,7 +222,7 @@ fn sort(rows: &mut [Row]) {
     });
 }
 
-/// Names of the classes, or their numbers where records have none.
+/// Returns the names of the classes, or their numbers where records have none.
 pub(super) fn class_names(cells: &[CellRecord]) -> Vec<String> {
     let mut named = cells.iter().map(|cell| &cell.record.classes);
     if let Some(names) = named.find(|names| !names.is_empty()) {
@@ -297,89 +234,14 @@ pub(super) fn class_names(cells: &[CellRecord]) -> Vec<String> {
         .collect()
 }
 
-/// What the columns of comparisons mean.
-pub(super) const COMPARISON_NOTE: &str = "Difference: percentage points against the best other row, the competitor, over cells of the same setting and seed. p: two-sided, by the exact Wilcoxon signed-rank test over these pairs; of a single pair, by McNemar's exact test over its images; none for two to four pairs. Not corrected for the number of rows.";
-
-/// Competitor, difference and p of a row, as text.
-pub(super) fn comparison_fields(against: Option<&Comparison>) -> [String; 3] {
-    let Some(against) = against else {
-        return Default::default();
-    };
-    let p = against.significance.map(|found| p_text(found.p));
-    [
-        against.competitor.clone(),
-        format!("{:+.2}", against.difference),
-        p.unwrap_or_default(),
-    ]
-}
-
-/// A p-value with as many digits as it has use for.
-pub(super) fn p_text(p: f64) -> String {
-    if p >= 0.001 {
-        format!("{p:.3}")
-    } else {
-        format!("{p:.0e}")
-    }
-}
-
-fn best_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
+/// Returns the row with the lowest mean.
+pub(super) fn best_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     let whole = rows.filter_map(|row| Some((row.mean?, row)));
     let best = whole.min_by(|a, b| a.0.total_cmp(&b.0));
     best.map(|(_, row)| row)
 }
 
-/// A row against the best of the others.
-fn compare(row: &Row, rows: &[Row], cells: &[CellRecord]) -> Option<Comparison> {
-    let competitor = best_of(rows.iter().filter(|other| other.name != row.name))?;
-    let place = |cell: &CellRecord| (column_of(cell), cell.axes.get("seed").cloned());
-    let theirs: BTreeMap<_, &RunRecord> = cells
-        .iter()
-        .filter(|cell| cell.row == competitor.name)
-        .map(|cell| (place(cell), &cell.record))
-        .collect();
-    let pairs: Vec<(&RunRecord, &RunRecord)> = cells
-        .iter()
-        .filter(|cell| cell.row == row.name)
-        .filter_map(|cell| Some((&cell.record, *theirs.get(&place(cell))?)))
-        .collect();
-    let differences: Vec<f64> = pairs
-        .iter()
-        .map(|(ours, theirs)| ours.error_percent - theirs.error_percent)
-        .collect();
-    let significance = match pairs[..] {
-        [] => return None,
-        [(ours, theirs)] => by_images(ours, theirs),
-        _ if differences.len() >= FEWEST_PAIRS => Some(Significance {
-            test: Test::SignedRank,
-            p: signed_rank(&differences),
-        }),
-        _ => None,
-    };
-    Some(Comparison {
-        competitor: competitor.name.clone(),
-        pairs: pairs.len(),
-        difference: differences.iter().sum::<f64>() / differences.len() as f64,
-        significance,
-    })
-}
-
-/// McNemar's test of two runs, if both say which images they got right and the images are the same.
-fn by_images(ours: &RunRecord, theirs: &RunRecord) -> Option<Significance> {
-    if ours.card.plan != theirs.card.plan {
-        return None;
-    }
-    let (ours, theirs) = (ours.right()?, theirs.right()?);
-    let only = |first: &[bool], second: &[bool]| {
-        let pairs = first.iter().zip(second);
-        pairs.filter(|(first, second)| **first && !**second).count()
-    };
-    Some(Significance {
-        test: Test::Mcnemar,
-        p: mcnemar(only(&ours, &theirs), only(&theirs, &ours)),
-    })
-}
-
-/// Where the column of a cell belongs: corruptions in their usual order.
+/// Ranks the column of a cell, so that corruptions stand in their usual order.
 fn place_of(cell: &CellRecord) -> usize {
     let images = ttac_corrupt::Corruption::ALL.iter().map(|one| one.name());
     let clouds = PointCorruption::ALL.iter().map(|one| one.name());
@@ -388,7 +250,7 @@ fn place_of(cell: &CellRecord) -> usize {
     place.unwrap_or(usize::MAX)
 }
 
-/// The setting of a cell: its axes but for the seed.
+/// Names the setting of a cell, which is all its axes except the seed.
 pub(super) fn column_of(cell: &CellRecord) -> String {
     let axes = cell.axes.iter().filter(|(name, _)| *name != "seed");
     let values: Vec<&str> = axes.map(|(_, value)| value.as_str()).collect();
@@ -396,113 +258,4 @@ pub(super) fn column_of(cell: &CellRecord) -> String {
         return "error".to_owned();
     }
     values.join(" ")
-}
-
-/// The protocol in words.
-fn describe(record: &RunRecord) -> String {
-    let card = &record.card;
-    let protocol = &card.protocol;
-    let learning = match (protocol.passes, protocol.queue) {
-        (Passes::Many { epochs, .. }, _) => format!("{epochs} passes"),
-        (Passes::One, None) => "no queue".to_owned(),
-        (Passes::One, Some(queue)) => {
-            format!("queue {}, {} epochs", queue.capacity, queue.epochs)
-        }
-    };
-    let order = match protocol.prediction {
-        Prediction::AdaptFirst => "adapt-first",
-        Prediction::PredictFirst => "predict-first",
-    };
-    let (preset, objective) = (name(&card.preset), name(&card.source_objective));
-    let anchors = card.anchors.as_ref().map_or(String::new(), |anchors| {
-        let transform = name(&anchors.transform);
-        format!(", anchors of {} images with {transform}", anchors.samples)
-    });
-    let oracle = if card.oracle {
-        ", chosen by test labels (an oracle)"
-    } else {
-        ""
-    };
-    let changes = match card.changes() {
-        changes if changes.is_empty() => String::new(),
-        changes => format!(" with `{}`", changes.join("`, `")),
-    };
-    format!(
-        "{} ({preset}{changes}), {}, {learning}, {order}, batches of {}{anchors}; {} trained {objective}, fingerprint {}{oracle}",
-        card.method, card.family, card.stream.batch_size, card.architecture, card.model
-    )
-}
-
-/// The name of an enum's value, as in files.
-pub(super) fn name(value: &impl Serialize) -> String {
-    let value = serde_json::to_value(value).unwrap_or_default();
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-/// Everything that forbids a comparison.
-fn check(cells: &[CellRecord]) -> Result<()> {
-    let mut problems: Vec<String> = Vec::new();
-    let mut by_row: BTreeMap<&str, Value> = BTreeMap::new();
-    let mut by_column: BTreeMap<(String, String), (usize, &str)> = BTreeMap::new();
-    for cell in cells {
-        let fixed = fixed_part(cell);
-        let known = by_row.entry(&cell.row).or_insert_with(|| fixed.clone());
-        for (field, value) in fixed.as_object().into_iter().flatten() {
-            if known[field] != *value {
-                let row = &cell.row;
-                problems.push(format!(
-                    "row `{row}`: its cells differ in `{field}`: {} and {value}",
-                    known[field]
-                ));
-            }
-        }
-        let seed = cell.axes.get("seed").cloned().unwrap_or_default();
-        let samples = (cell.record.samples, cell.record.card.model.as_str());
-        let place = (column_of(cell), seed);
-        let known = *by_column.entry(place.clone()).or_insert(samples);
-        if known != samples {
-            problems.push(format!(
-                "column `{}`: row `{}` has {} samples and model {}, another row {} and {}",
-                place.0, cell.row, samples.0, samples.1, known.0, known.1
-            ));
-        }
-    }
-    problems.sort();
-    problems.dedup();
-    if problems.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Invalid {
-        what: "comparison",
-        problem: problems.join("\n"),
-    })
-}
-
-/// The part of a card that no axis changes.
-fn fixed_part(cell: &CellRecord) -> Value {
-    let mut card = serde_json::to_value(&cell.record.card).unwrap_or_default();
-    if let Some(fields) = card.as_object_mut() {
-        for field in ["stream", "corruptions", "plan", "skipped"] {
-            fields.remove(field);
-        }
-        // Seeds are averaged; other axes are columns of their own.
-        if let Some(protocol) = fields.get_mut("protocol").and_then(Value::as_object_mut) {
-            protocol.remove("seed");
-        }
-        let axes: Vec<&String> = cell.axes.keys().collect();
-        let by_grid = [
-            "corruption",
-            "severity",
-            "seed",
-            "corruption-seed",
-            "subset",
-            "domains",
-        ];
-        if axes.iter().any(|axis| !by_grid.contains(&axis.as_str())) {
-            // An axis is a constant or a part of the protocol: the columns say which.
-            fields.remove("constants");
-            fields.remove("protocol");
-        }
-    }
-    card
 }

@@ -1,20 +1,20 @@
 //! Exact t-SNE of a few hundred points, the same bits every time.
 //!
-//! Minimises `KL(P, Q)`, with `P` the symmetric neighbour probabilities of the points, whose bandwidths
+//! It minimises `KL(P, Q)`, with `P` the symmetric neighbour probabilities of the points, whose bandwidths
 //! give every point the same perplexity, and `Q` those of a Student distribution with one degree of
 //! freedom between places in the plane (van der Maaten and Hinton, 2008). Constants and schedule are
 //! the usual ones. The first places are two principal components, so no random number is needed.
 
 /// How many neighbours count, roughly.
 const PERPLEXITY: f64 = 30.0;
-/// Steps down the gradient.
+/// The number of steps down the gradient.
 const STEPS: usize = 750;
-/// Steps in which neighbours attract each other so many times as much.
+/// The number of first steps in which neighbours attract each other [`EXAGGERATION`] times as much.
 const EXAGGERATED_STEPS: usize = 250;
 const EXAGGERATION: f64 = 12.0;
 
-/// Places in the plane of rows of `features`, `[points, dimension]`. Rows may be given the places of
-/// an earlier picture to start from, so that two pictures are alike where the points are.
+/// Places the rows of `features`, `[points, dimension]`, in the plane. Given the places of an earlier
+/// picture as `start`, two pictures are alike where the points are.
 pub(super) fn embed(
     features: &[f32],
     dimension: usize,
@@ -54,7 +54,7 @@ pub(super) fn embed(
     places
 }
 
-/// Symmetric probabilities of being neighbours, `[points, points]`.
+/// Returns the symmetric probabilities of being neighbours, `[points, points]`.
 fn neighbour_probabilities(features: &[f32], dimension: usize, count: usize) -> Vec<f64> {
     let rows: Vec<&[f32]> = features.chunks_exact(dimension).collect();
     let mut squares = vec![0.0; count * count];
@@ -83,7 +83,7 @@ fn neighbour_probabilities(features: &[f32], dimension: usize, count: usize) -> 
     joint
 }
 
-/// `p(j | i)` by squared distances from point `i`, with the precision that gives them an entropy.
+/// Returns `p(j | i)` by squared distances from point `i`, with the precision that gives them `entropy`.
 fn conditional_probabilities(squares: &[f64], i: usize, entropy: f64) -> Vec<f64> {
     let others = || squares.iter().enumerate().filter(|(j, _)| *j != i);
     let nearest = others().map(|(_, square)| *square).fold(f64::MAX, f64::min);
@@ -122,7 +122,7 @@ fn conditional_probabilities(squares: &[f64], i: usize, entropy: f64) -> Vec<f64
     probabilities
 }
 
-/// `dKL / dy_i = 4 sum_j (p_ij - q_ij) w_ij (y_i - y_j)`, `w_ij = 1 / (1 + |y_i - y_j|^2)`.
+/// Returns `dKL / dy_i = 4 sum_j (p_ij - q_ij) w_ij (y_i - y_j)`, `w_ij = 1 / (1 + |y_i - y_j|^2)`.
 fn gradient(attraction: &[f64], places: &[[f64; 2]], exaggeration: f64) -> Vec<[f64; 2]> {
     let count = places.len();
     let (mut pull, mut push) = (vec![[0.0; 2]; count], vec![[0.0; 2]; count]);
@@ -148,7 +148,8 @@ fn gradient(attraction: &[f64], places: &[[f64; 2]], exaggeration: f64) -> Vec<[
         .collect()
 }
 
-/// The two directions of largest variance, by orthogonal iteration from a fixed start.
+/// Projects the rows on the two directions of largest variance, which orthogonal iteration finds from a
+/// fixed start.
 fn principal_components(features: &[f32], dimension: usize, count: usize) -> Vec<[f64; 2]> {
     let mut mean = vec![0.0; dimension];
     for row in features.chunks_exact(dimension) {
@@ -206,7 +207,7 @@ fn centre(places: &mut [[f64; 2]]) {
     }
 }
 
-/// Centred, with a standard deviation along the first axis.
+/// Centres the places and scales them to a standard deviation along the first axis.
 fn scale(places: &mut [[f64; 2]], deviation: f64) {
     centre(places);
     let square: f64 = places.iter().map(|place| place[0].powi(2)).sum();

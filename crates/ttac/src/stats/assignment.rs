@@ -1,12 +1,16 @@
+//! Soft assignment of features to classes.
+
 use faer::Mat;
 
 use super::Gaussian;
 use super::factor::Factorised;
 use crate::{Error, Result};
 
-/// How much of every row belongs to each of `K` Gaussians of equal weight, `[K, b]` for `rows`,
-/// `[b, D]`: `w_ki = N(f_i; mu_k, S_k) / sum_j N(f_i; mu_j, S_j)`. The covariances need their
-/// template.
+/// Returns how much of every row belongs to each of `K` Gaussians of equal weight.
+///
+/// For `rows`, `[b, D]`, the result is `[K, b]`:
+/// `w_ki = N(f_i; mu_k, S_k) / sum_j N(f_i; mu_j, S_j)`. The covariances must have their template
+/// already.
 pub fn responsibilities(gaussians: &[Gaussian], rows: &[f32]) -> Result<Vec<f32>> {
     let Some(dimension) = gaussians.first().map(Gaussian::dimension) else {
         return Ok(Vec::new());
@@ -20,11 +24,12 @@ pub fn responsibilities(gaussians: &[Gaussian], rows: &[f32]) -> Result<Vec<f32>
     let mut logarithms = Vec::with_capacity(gaussians.len() * count);
     for gaussian in gaussians {
         if gaussian.dimension() != dimension {
-            return Err(Error::Mismatch {
-                what: "features of the Gaussians".to_owned(),
-                expected: dimension.to_string(),
-                found: gaussian.dimension().to_string(),
-            });
+            let found = gaussian.dimension();
+            return Err(Error::mismatch(
+                "features of the Gaussians",
+                dimension,
+                found,
+            ));
         }
         logarithms.extend(log_densities(gaussian, rows, count)?);
     }
@@ -40,7 +45,7 @@ pub fn responsibilities(gaussians: &[Gaussian], rows: &[f32]) -> Result<Vec<f32>
     Ok(weights)
 }
 
-/// `ln N(f_i; mu, S)` of every row, without the constant `-D/2 ln 2 pi`.
+/// Returns `ln N(f_i; mu, S)` of every row, without the constant `-D/2 ln 2 pi`.
 fn log_densities(gaussian: &Gaussian, rows: &[f32], count: usize) -> Result<Vec<f64>> {
     let dimension = gaussian.dimension();
     let factor = Factorised::new(gaussian.covariance(), dimension)?.factor;

@@ -1,38 +1,38 @@
-//! One pass over the source: from images to [`SourceStatistics`].
+//! The pass over the source's samples that makes [`SourceStatistics`].
 
 use burn::tensor::{Device, Tensor};
-use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 
 use super::source::{Alignment, Origin, SourceLabels, SourceStatistics};
 use super::{Covariance, CovarianceKind, Moments};
 use crate::backbone::{Backbone, NormMode};
 use crate::checkpoint::{Augmentation, InputContract};
-use crate::data::{Dataset, Draw, SampleId, augment};
+use crate::data::{Dataset, DatasetExt, Draw, SampleId, augment};
+use crate::rng::seeded;
 use crate::{Error, Result, best};
 
-/// How source statistics are made.
+/// The constants of [`collect`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnchorConfig {
-    /// How images are varied.
+    /// How the images are varied.
     pub transform: Augmentation,
-    /// Where classes come from.
+    /// Where the class of each sample comes from.
     pub labels: SourceLabels,
     /// How much of the class covariances is kept.
     pub class_covariance: CovarianceKind,
-    /// Keep only so many directions of a full class covariance, and the mean of the rest as a ridge.
+    /// How many directions of a full class covariance are kept; the mean of the others becomes a ridge.
     pub rank: Option<usize>,
-    /// Samples in a batch whose moments are compared for feature alignment.
+    /// The number of samples in a batch whose moments are compared for feature alignment.
     pub alignment_batch: usize,
-    /// Images in a forward pass; has no influence on the result.
+    /// The number of images in a forward pass, which has no influence on the result.
     pub batch_size: usize,
-    /// Seed of order and variation.
+    /// The seed of the order and of the variation.
     pub seed: u64,
 }
 
 impl Default for AnchorConfig {
-    /// As released but for the transform: none, which [`Augmentation::Unknown`] weights deserve.
+    /// Returns the released constants, except that images are not varied: that is the safe choice for
+    /// weights whose augmentation is [`Augmentation::Unknown`].
     fn default() -> Self {
         Self {
             transform: Augmentation::None,
@@ -46,7 +46,7 @@ impl Default for AnchorConfig {
     }
 }
 
-/// Source statistics of a network on a data set, in one pass with running norm statistics.
+/// Makes the source statistics of a network on a data set, in one pass with running norm statistics.
 ///
 /// `watch` is told the number of images after every forward pass.
 pub fn collect<B: Backbone>(
@@ -59,6 +59,9 @@ pub fn collect<B: Backbone>(
     mut watch: impl FnMut(usize),
 ) -> Result<SourceStatistics> {
     config.transform.check(input)?;
+    if config.labels == SourceLabels::True {
+        data.check_labelled()?;
+    }
     let (classes, features) = (network.num_classes(), network.num_features());
     let mut global = Moments::new(features, CovarianceKind::Full);
     let mut by_class: Vec<Moments> = (0..classes)
@@ -69,7 +72,7 @@ pub fn collect<B: Backbone>(
     let mut projection_alignment = Aligning::new(config.alignment_batch);
     // A data set that is sorted by class would give batches that are not alike.
     let mut order: Vec<SampleId> = (0..data.len() as SampleId).collect();
-    order.shuffle(&mut ChaCha8Rng::seed_from_u64(config.seed));
+    order.shuffle(&mut seeded(config.seed, 0));
     let draw = Draw {
         seed: config.seed,
         epoch: 0,
@@ -77,12 +80,12 @@ pub fn collect<B: Backbone>(
     };
     for ids in order.chunks(config.batch_size) {
         let batch = data.batch(ids)?;
-        let images = augment(&batch.samples, config.transform, draw);
-        let images = input.normalise(&images, device)?;
+        let samples = augment(ids, &batch.samples, config.transform, draw)?;
+        let images = input.normalise(&samples, device)?;
         let found = network.features(images, NormMode::Running);
         let rows = finite_rows(&found, ids)?;
         let labels = match config.labels {
-            SourceLabels::True => batch.labels,
+            SourceLabels::True => batch.known_labels(data.name())?.to_vec(),
             SourceLabels::Predicted => classes_of(&network.logits(found.clone())),
         };
         global.update(&rows);
@@ -126,7 +129,7 @@ pub fn collect<B: Backbone>(
     })
 }
 
-/// The values, or which image has one that is not finite.
+/// Reads the values; the error names the image that has one that is not finite.
 fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
     let [_, size] = features.dims();
     let values: Vec<f32> = features.to_data().try_to_vec().expect("features are f32");
@@ -143,7 +146,7 @@ fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
     }
 }
 
-/// The class with the largest score, row by row.
+/// Returns the class with the largest score of each row.
 fn classes_of(logits: &Tensor<2>) -> Vec<usize> {
     let [_, classes] = logits.dims();
     let scores: Vec<f32> = logits.to_data().try_to_vec().expect("scores are f32");
@@ -153,6 +156,7 @@ fn classes_of(logits: &Tensor<2>) -> Vec<usize> {
         .collect()
 }
 
+/// Refuses classes with fewer than two samples.
 fn check_counts(by_class: &[Moments], data: &dyn Dataset, labels: SourceLabels) -> Result<()> {
     let names = data.classes();
     let few = by_class.iter().enumerate().filter(|(_, m)| m.count() < 2);
@@ -178,8 +182,8 @@ fn check_counts(by_class: &[Moments], data: &dyn Dataset, labels: SourceLabels) 
     })
 }
 
-/// The natural scales of feature alignment: the first batch is the reference, the others are
-/// compared with it and make the moments.
+/// Collects the moments of feature alignment and their natural scales. The first batch is the
+/// reference; the others are compared with it, and together they make the moments.
 struct Aligning {
     batch: usize,
     waiting: Vec<f32>,

@@ -1,3 +1,5 @@
+//! Divergences of Gaussians, with gradients in closed form.
+
 use faer::{Mat, MatRef};
 use serde::{Deserialize, Serialize};
 
@@ -6,24 +8,24 @@ use super::linear::{add_outer_products, add_product, mirror, quotient_of_triangl
 use super::{Covariance, Gaussian, Update};
 use crate::{Error, Result};
 
-/// Which of the two Kullback-Leibler divergences.
+/// Which Kullback-Leibler divergence of source `s` and target `t` is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlDirection {
-    /// `J = KL(s || t) + KL(t || s)`, not halved: the released code.
+    /// The sum `J = KL(s || t) + KL(t || s)`, not halved, as in the released code.
     #[default]
     Symmetric,
-    /// `KL(s || t)`: the paper.
+    /// `KL(s || t)`, as in the paper.
     SourceToTarget,
-    /// `KL(t || s)`.
+    /// `KL(t || s)`, the other direction.
     TargetToSource,
 }
 
-/// How far two Gaussians are apart.
+/// The measure of how far two Gaussians are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// By a Kullback-Leibler divergence.
+    /// A Kullback-Leibler divergence.
     Kl(KlDirection),
     /// `|mu_t - mu_s|^2 + |S_t - S_s|_F^2`, the alternative the paper compares with. If both
     /// covariances are diagonal, the norm is over the diagonal.
@@ -65,18 +67,18 @@ impl Anchor {
         })
     }
 
-    /// The mean, `[D]`.
+    /// Returns the mean, `[D]`.
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// `D`.
+    /// Returns the number of features, `D`.
     pub fn dimension(&self) -> usize {
         self.mean.len()
     }
 
-    /// What the diagonal of the covariance was raised by to become positive definite; zero unless
-    /// the covariance was degenerate.
+    /// Returns what was added to the diagonal of the covariance to make it positive definite; zero
+    /// unless the covariance was degenerate.
     pub fn ridge_added(&self) -> f64 {
         match &self.prepared {
             Prepared::Kl(_, factorised) => factorised.ridge_added,
@@ -84,17 +86,14 @@ impl Anchor {
         }
     }
 
-    /// From here to `target`, template included. The kinds of the covariances may differ: the
-    /// target's says what moves, so that a diagonal one is only pulled along its diagonal. Two
+    /// Compares the anchor with `target`, template included. The kinds of the covariances may differ:
+    /// the target's says what moves, so that a diagonal one is only pulled along its diagonal. Two
     /// diagonals take `O(D)`.
     pub fn divergence(&self, target: &Gaussian) -> Result<Divergence<'_>> {
         let dimension = self.dimension();
         if target.dimension() != dimension {
-            return Err(Error::Mismatch {
-                what: "features of source and target".to_owned(),
-                expected: dimension.to_string(),
-                found: target.dimension().to_string(),
-            });
+            let (what, found) = ("features of source and target", target.dimension());
+            return Err(Error::mismatch(what, dimension, found));
         }
         let diagonal = matches!(target.covariance(), Covariance::Diagonal(_));
         let difference: Vec<f64> = target
@@ -144,7 +143,7 @@ impl Anchor {
 pub struct Divergence<'a> {
     mean: Vec<f64>,
     difference: Vec<f64>,
-    /// Whether the target's covariance is.
+    /// Whether the target's covariance is diagonal.
     diagonal: bool,
     kind: Kind<'a>,
     ridge_added: f64,
@@ -169,8 +168,8 @@ struct Kl<'a> {
 }
 
 impl Divergence<'_> {
-    /// How far apart they are. The gradients do not need it, and for full covariances it takes
-    /// about as long as they do: ask only for what is logged.
+    /// Returns how far apart the Gaussians are. The gradients do not need it, and for full covariances
+    /// it takes about as long as they do, so ask for it only where it is logged.
     pub fn value(&self) -> f64 {
         match &self.kind {
             Kind::Kl(kl) => kl.value(&self.difference),
@@ -183,7 +182,7 @@ impl Divergence<'_> {
         }
     }
 
-    /// `g`, `[D]`.
+    /// Returns `g`, `[D]`, the gradient by the target's mean.
     pub fn mean_gradient(&self) -> Vec<f64> {
         match &self.kind {
             Kind::Kl(kl) => match kl.direction {
@@ -198,14 +197,14 @@ impl Divergence<'_> {
         }
     }
 
-    /// What the target's diagonal was raised by to become positive definite; zero unless the
-    /// covariance was degenerate. Value and gradients are of the raised covariance.
+    /// Returns what was added to the target's diagonal to make it positive definite; zero unless the
+    /// covariance was degenerate. Value and gradients are those of the raised covariance.
     pub fn ridge_added(&self) -> f64 {
         self.ridge_added
     }
 
-    /// `dJ/df_i = step [g + 2 G (f_i - mu_t)]` for `rows`, `[b, D]`, that all moved the statistics
-    /// by `step`.
+    /// Returns `dJ/df_i = step [g + 2 G (f_i - mu_t)]` for `rows`, `[b, D]`, that all moved the
+    /// statistics by `step`.
     pub fn gradient_rows(&self, rows: &[f32], step: f64) -> Vec<f32> {
         let dimension = self.mean.len();
         let mut directions = Vec::with_capacity(rows.len());
@@ -216,16 +215,16 @@ impl Divergence<'_> {
         self.rows_along(directions, &vec![step; rows.len() / dimension])
     }
 
-    /// [`gradient_rows`](Self::gradient_rows) for the `rows` and weights that `update` was prepared
-    /// from: with `m` the mean before it, `dJ/df_i = first_i g + 2 G (second_i (f_i - m) - first_i
-    /// delta)`, where `first_i = a w_i` and `second_i` is the same or, squared, `a w_i^2`. The
+    /// Does what [`gradient_rows`](Self::gradient_rows) does for the `rows` and weights that `update`
+    /// was prepared from: with `m` the mean before it, `dJ/df_i = first_i g + 2 G (second_i (f_i - m) -
+    /// first_i delta)`, where `first_i = a w_i` and `second_i` is the same or, squared, `a w_i^2`. The
     /// weights are constants.
     pub fn gradient_rows_of(&self, update: &Update, rows: &[f32]) -> Vec<f32> {
         let (directions, first) = update.directions(rows);
         self.rows_along(directions, &first)
     }
 
-    /// `first_i g + 2 G u_i` for directions `u`, `[b, D]`.
+    /// Returns `first_i g + 2 G u_i` for directions `u`, `[b, D]`.
     fn rows_along(&self, directions: Vec<f64>, first: &[f64]) -> Vec<f32> {
         let dimension = self.mean.len();
         assert_eq!(
@@ -243,8 +242,8 @@ impl Divergence<'_> {
         rows
     }
 
-    /// `2 G u_i` for every row `u_i` of `directions`, `[b, D]`. Of a diagonal target, `G` is the
-    /// diagonal.
+    /// Returns `2 G u_i` for every row `u_i` of `directions`, `[b, D]`. Of a diagonal target, `G` is
+    /// diagonal too.
     pub fn twice_covariance_gradient(&self, directions: Vec<f64>) -> Vec<f64> {
         let dimension = self.mean.len();
         let count = directions.len() / dimension;
@@ -287,7 +286,7 @@ impl Kl<'_> {
         }
     }
 
-    /// `2 G u_i`, where `2 G` is `A - B S_s B - (B d)(B d)'` for both directions together, `B` in
+    /// Returns `2 G u_i`, where `2 G` is `A - B S_s B - (B d)(B d)'` for both directions together, `B` in
     /// place of `A` for source to target, and `A - B` for target to source.
     fn twice_covariance_gradient(&self, directions: Vec<f64>, count: usize) -> Vec<f64> {
         if let Factor::Diagonal(target) = &self.target {
@@ -327,7 +326,7 @@ impl Kl<'_> {
         flat(&pulled)
     }
 
-    /// The diagonal of `2 G`, `[D]`, for a diagonal target.
+    /// Returns the diagonal of `2 G`, `[D]`, for a diagonal target.
     fn twice_diagonal(&self, target: &[f64]) -> Vec<f64> {
         let (variances, inverses) = self.source.diagonals();
         let entry = |index: usize| {
@@ -342,7 +341,7 @@ impl Kl<'_> {
         (0..target.len()).map(entry).collect()
     }
 
-    /// `2 G`, `[D, D]`.
+    /// Returns `2 G`, `[D, D]`.
     fn twice_full(&self, source: &Mat<f64>, target: &Mat<f64>) -> Mat<f64> {
         let mut twice = match self.direction {
             KlDirection::Symmetric => self.source.inverse(),
@@ -380,7 +379,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Every row times `scale`, element by element.
+/// Multiplies every row by `scale`, element by element.
 fn scaled(mut rows: Vec<f64>, scale: &[f64]) -> Vec<f64> {
     for row in rows.chunks_exact_mut(scale.len()) {
         row.iter_mut().zip(scale).for_each(|(value, s)| *value *= s);
@@ -388,7 +387,7 @@ fn scaled(mut rows: Vec<f64>, scale: &[f64]) -> Vec<f64> {
     rows
 }
 
-/// `scale M X`, column after column.
+/// Returns `scale M X`, column after column.
 fn product(matrix: MatRef<'_, f64>, columns: MatRef<'_, f64>, scale: f64) -> Vec<f64> {
     let mut product = Mat::zeros(columns.nrows(), columns.ncols());
     add_product(product.as_mut(), matrix, columns, scale);

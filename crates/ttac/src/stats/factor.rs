@@ -1,4 +1,4 @@
-//! Covariances that can be solved with.
+//! Factorised covariances, with which linear systems are solved.
 
 use std::sync::OnceLock;
 
@@ -11,45 +11,65 @@ use super::linear::{
 use super::{Covariance, TEMPLATE_DIVISOR};
 use crate::{Error, Result};
 
-/// How often a larger ridge is tried: from a thousandth of a template to a hundred of them.
+/// How often a larger ridge is tried: from a thousandth of a template to a hundred templates.
 const REPAIRS: i32 = 6;
 
-/// A factorised covariance, and what its diagonal was raised by to make that possible.
+/// A factorised covariance, and what had to be added to its diagonal.
 #[derive(Clone, Debug)]
 pub(super) struct Factorised {
     pub factor: Factor,
-    /// Zero if the covariance was positive definite as it came.
+    /// The number that was added; zero if the covariance was positive definite as it came.
     pub ridge_added: f64,
 }
 
-/// A positive definite `S`.
+/// A positive definite matrix `S`, ready to solve with.
 #[derive(Clone, Debug)]
 pub(super) enum Factor {
-    /// `S = L L'`.
+    /// A full matrix, `S = L L'`.
     Full {
         /// `L`, `[D, D]`, zero above the diagonal.
         lower: Mat<f64>,
-        /// `S^-1`, once somebody asks for it.
+        /// `S^-1`, which is computed when it is first asked for.
         inverse: OnceLock<Mat<f64>>,
     },
     /// The diagonal of `S`, `[D]`.
     Diagonal(Vec<f64>),
-    /// `S = F'F + ridge I`, solved by the Woodbury identity
-    /// `S^-1 = (I - F' C^-1 F) / ridge` with `C = ridge I + F F'`.
-    LowRank {
-        /// `F'`, `[D, r]`.
-        columns: Mat<f64>,
-        /// Above zero.
-        ridge: f64,
-        /// Lower Cholesky factor of `C`, `[r, r]`.
-        inner: Mat<f64>,
-    },
+    /// A matrix of low rank with a ridge.
+    LowRank(LowRank),
+}
+
+/// `S = F'F + ridge I`, solved by the Woodbury identity `S^-1 = (I - F' C^-1 F) / ridge` with
+/// `C = ridge I + F F'`.
+#[derive(Clone, Debug)]
+pub(super) struct LowRank {
+    /// `F'`, `[D, r]`.
+    columns: Mat<f64>,
+    /// The ridge, which is above zero.
+    ridge: f64,
+    /// The lower Cholesky factor of `C`, `[r, r]`.
+    inner: Mat<f64>,
+}
+
+impl LowRank {
+    /// Returns `F X`, `[r, b]`, for `X`, `[D, b]`.
+    fn project(&self, x: &Mat<f64>) -> Mat<f64> {
+        let mut small = Mat::zeros(self.columns.ncols(), x.ncols());
+        add_product(small.as_mut(), self.columns.transpose(), x.as_ref(), 1.0);
+        small
+    }
+
+    /// Returns `L^-1 F`, `[r, D]`, where `L` is the factor of `C`.
+    fn whitened(&self) -> Mat<f64> {
+        let mut small = self.columns.transpose().to_owned();
+        solve_lower(self.inner.as_ref(), small.as_mut());
+        small
+    }
 }
 
 impl Factorised {
-    /// Factorises, symmetrising first. What is not positive definite gets ten times more on the
-    /// diagonal with every attempt, from a thousandth of its template on: never silently, see
-    /// [`ridge_added`](Self::ridge_added), and not for ever.
+    /// Symmetrises a covariance and factorises it. If it is not positive definite, a ridge is added to
+    /// the diagonal, from a thousandth of its template on and ten times more with every attempt;
+    /// [`ridge_added`](Self::ridge_added) says how much. After the last attempt it is an error.
     pub fn new(covariance: &Covariance, dimension: usize) -> Result<Self> {
         let invalid = |problem| {
             Err(Error::Invalid {
@@ -85,7 +105,7 @@ impl Factorised {
 }
 
 impl Factor {
-    /// Of a covariance with `added` on its diagonal, if that is positive definite.
+    /// Factorises a covariance with `added` on its diagonal, if that is positive definite.
     fn new(covariance: &Covariance, added: f64, dimension: usize, largest: f64) -> Option<Self> {
         // Pivots below the rounding of the largest are rounding themselves.
         let floor = largest * dimension as f64 * f64::EPSILON;
@@ -117,35 +137,30 @@ impl Factor {
                 for index in 0..rank {
                     inner[(index, index)] += ridge;
                 }
-                Some(Self::LowRank {
+                Some(Self::LowRank(LowRank {
                     columns,
                     ridge,
                     inner: cholesky(inner, 0.0)?,
-                })
+                }))
             }
         }
     }
 
-    /// `X <- S^-1 X` for `X`, `[D, b]`.
+    /// Solves `X <- S^-1 X` for `X`, `[D, b]`.
     pub fn solve(&self, x: &mut Mat<f64>) {
         match self {
             Self::Full { lower, .. } => solve_with(lower, x),
             Self::Diagonal(variances) => scale_rows(x, |row| 1.0 / variances[row]),
-            Self::LowRank {
-                columns,
-                ridge,
-                inner,
-            } => {
-                let mut small = Mat::zeros(columns.ncols(), x.ncols());
-                add_product(small.as_mut(), columns.transpose(), x.as_ref(), 1.0);
-                solve_with(inner, &mut small);
-                add_product(x.as_mut(), columns.as_ref(), small.as_ref(), -1.0);
-                scale_rows(x, |_| 1.0 / ridge);
+            Self::LowRank(low) => {
+                let mut small = low.project(x);
+                solve_with(&low.inner, &mut small);
+                add_product(x.as_mut(), low.columns.as_ref(), small.as_ref(), -1.0);
+                scale_rows(x, |_| 1.0 / low.ridge);
             }
         }
     }
 
-    /// `S X` for `X`, `[D, b]`.
+    /// Returns `S X` for `X`, `[D, b]`.
     pub fn apply(&self, x: &Mat<f64>) -> Mat<f64> {
         match self {
             Self::Full { lower, .. } => {
@@ -156,34 +171,29 @@ impl Factor {
                 scale_rows(&mut product, |row| variances[row]);
                 product
             }
-            Self::LowRank { columns, ridge, .. } => {
-                let mut small = Mat::zeros(columns.ncols(), x.ncols());
-                add_product(small.as_mut(), columns.transpose(), x.as_ref(), 1.0);
+            Self::LowRank(low) => {
+                let small = low.project(x);
                 let mut product = x.clone();
-                scale_rows(&mut product, |_| *ridge);
-                add_product(product.as_mut(), columns.as_ref(), small.as_ref(), 1.0);
+                scale_rows(&mut product, |_| low.ridge);
+                add_product(product.as_mut(), low.columns.as_ref(), small.as_ref(), 1.0);
                 product
             }
         }
     }
 
-    /// `ln det S`.
+    /// Returns `ln det S`.
     pub fn log_determinant(&self) -> f64 {
         match self {
             Self::Full { lower, .. } => log_diagonal(lower),
             Self::Diagonal(variances) => variances.iter().map(|variance| variance.ln()).sum(),
-            Self::LowRank {
-                columns,
-                ridge,
-                inner,
-            } => {
-                let free = columns.nrows() as f64 - columns.ncols() as f64;
-                free * ridge.ln() + log_diagonal(inner)
+            Self::LowRank(low) => {
+                let free = low.columns.nrows() as f64 - low.columns.ncols() as f64;
+                free * low.ridge.ln() + log_diagonal(&low.inner)
             }
         }
     }
 
-    /// `tr(S^-1 R)` of ourselves, `S`, and `other`, `R`.
+    /// Returns `tr(S^-1 R)`, where `self` is `S` and `other` is `R`.
     pub fn trace_of_quotient(&self, other: &Self) -> f64 {
         match (self, other) {
             (Self::Diagonal(under), Self::Diagonal(over)) => over
@@ -195,10 +205,10 @@ impl Factor {
                 // |L_S^-1 L_R|^2
                 quotient_of_triangles(under, over).squared_norm_l2()
             }
-            (_, Self::LowRank { columns, ridge, .. }) => {
-                let mut solved = columns.clone();
+            (_, Self::LowRank(low)) => {
+                let mut solved = low.columns.clone();
                 self.solve(&mut solved);
-                inner_product(&solved, columns) + ridge * self.trace_of_inverse()
+                inner_product(&solved, &low.columns) + low.ridge * self.trace_of_inverse()
             }
             _ => {
                 let dimension = self.dimension();
@@ -209,7 +219,7 @@ impl Factor {
         }
     }
 
-    /// The diagonals of `S` and of `S^-1`, `[D]`.
+    /// Returns the diagonals of `S` and of `S^-1`, `[D]`.
     pub fn diagonals(&self) -> (Vec<f64>, Vec<f64>) {
         match self {
             Self::Full { lower, .. } => {
@@ -223,15 +233,11 @@ impl Factor {
                 let inverse = variances.iter().map(|variance| 1.0 / variance);
                 (variances.clone(), inverse.collect())
             }
-            Self::LowRank {
-                columns,
-                ridge,
-                inner,
-            } => {
-                let small = whitened(columns, inner);
-                let indices = 0..columns.nrows();
-                let entry = |index| ridge + columns.row(index).squared_norm_l2();
-                let inverse = |index| (1.0 - small.col(index).squared_norm_l2()) / ridge;
+            Self::LowRank(low) => {
+                let small = low.whitened();
+                let indices = 0..low.columns.nrows();
+                let entry = |index| low.ridge + low.columns.row(index).squared_norm_l2();
+                let inverse = |index| (1.0 - small.col(index).squared_norm_l2()) / low.ridge;
                 (
                     indices.clone().map(entry).collect(),
                     indices.map(inverse).collect(),
@@ -240,7 +246,7 @@ impl Factor {
         }
     }
 
-    /// `L`, if `S` is full.
+    /// Returns `L`, if `S` is full.
     pub fn lower(&self) -> Option<&Mat<f64>> {
         match self {
             Self::Full { lower, .. } => Some(lower),
@@ -248,7 +254,7 @@ impl Factor {
         }
     }
 
-    /// `S^-1`, `[D, D]`; kept if `S` is full.
+    /// Returns `S^-1`, `[D, D]`; it is kept if `S` is full.
     pub fn inverse(&self) -> Mat<f64> {
         if let Self::Full {
             lower,
@@ -267,7 +273,7 @@ impl Factor {
         match self {
             Self::Full { lower, .. } => lower.nrows(),
             Self::Diagonal(variances) => variances.len(),
-            Self::LowRank { columns, .. } => columns.nrows(),
+            Self::LowRank(low) => low.columns.nrows(),
         }
     }
 
@@ -278,31 +284,19 @@ impl Factor {
                 quotient_of_triangles(lower, &identity).squared_norm_l2()
             }
             Self::Diagonal(variances) => variances.iter().map(|variance| 1.0 / variance).sum(),
-            Self::LowRank {
-                columns,
-                ridge,
-                inner,
-            } => {
-                let small = whitened(columns, inner);
-                (columns.nrows() as f64 - small.squared_norm_l2()) / ridge
+            Self::LowRank(low) => {
+                (low.columns.nrows() as f64 - low.whitened().squared_norm_l2()) / low.ridge
             }
         }
     }
 }
 
-/// `sum_ij A_ij B_ij`.
+/// Returns `sum_ij A_ij B_ij`.
 fn inner_product(a: &Mat<f64>, b: &Mat<f64>) -> f64 {
     let columns = a.col_iter().zip(b.col_iter());
     columns
         .map(|(a, b)| a.iter().zip(b.iter()).map(|(a, b)| a * b).sum::<f64>())
         .sum()
-}
-
-/// `L^-1 F`, `[r, D]`, of a low rank and its inner factor.
-fn whitened(columns: &Mat<f64>, inner: &Mat<f64>) -> Mat<f64> {
-    let mut small = columns.transpose().to_owned();
-    solve_lower(inner.as_ref(), small.as_mut());
-    small
 }
 
 fn solve_with(lower: &Mat<f64>, x: &mut Mat<f64>) {
@@ -318,7 +312,7 @@ fn scale_rows(x: &mut Mat<f64>, scale: impl Fn(usize) -> f64) {
     }
 }
 
-/// `2 sum_i ln L_ii`.
+/// Returns `2 sum_i ln L_ii`.
 fn log_diagonal(lower: &Mat<f64>) -> f64 {
     (0..lower.nrows())
         .map(|index| 2.0 * lower[(index, index)].ln())

@@ -2,27 +2,27 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, best};
 
-/// Trust of a sample that may be used. A rejected one starts at zero and gains one per epoch: in
-/// the released code a float that gains 0.2.
+/// The trust of a sample that may be used. A rejected one falls to zero and gains one per epoch; in
+/// the released code trust is a float that gains 0.2.
 const FULL_TRUST: u8 = 5;
 
-/// Which samples may carry their pseudo-label into the class statistics.
+/// Which tests a sample must pass before its pseudo-label enters the class statistics.
 ///
-/// The option `posterior` of the released code is none of these, but soft assignment: see
+/// The option `posterior` of the released code is none of these: it is soft assignment, see
 /// [`responsibilities`](super::responsibilities).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilterMode {
-    /// Those that are consistent over time and confident.
+    /// The sample must be consistent over time and confident.
     #[default]
     Full,
-    /// Those that are consistent over time.
+    /// The sample must be consistent over time.
     Temporal,
-    /// Those that are confident.
+    /// The sample must be confident.
     Confidence,
-    /// All.
+    /// Every sample passes.
     None,
 }
 
@@ -30,11 +30,11 @@ pub enum FilterMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LabelSource {
-    /// The largest averaged posterior: the released code.
+    /// The class with the largest averaged posterior, as in the released code.
     #[default]
     Average,
-    /// The largest posterior of this visit: the paper. The averaged one at that class must pass
-    /// the threshold.
+    /// The class with the largest posterior of this visit, as in the paper. The averaged posterior of
+    /// that class must pass the threshold.
     Posterior,
 }
 
@@ -46,20 +46,20 @@ pub enum Eviction {
     /// sample that left the queue arrives once more.
     #[default]
     Forget,
-    /// It is kept: the released code, which knows its samples beforehand.
+    /// It is kept, as in the released code, which knows its samples beforehand.
     Keep,
 }
 
-/// Thresholds and variants of the [`PseudoLabelFilter`]. The default is the released code's for
-/// CIFAR.
+/// The thresholds and variants of the [`PseudoLabelFilter`]. The default is what the released code
+/// uses for CIFAR.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FilterConfig {
-    /// Which tests there are.
+    /// Which tests a sample must pass.
     pub mode: FilterMode,
-    /// `tau_TC`, negative: a posterior may fall short of its average by no more than this.
+    /// `tau_TC`, a negative number: a posterior may fall short of its average by no more than this.
     pub temporal_threshold: f64,
-    /// `tau_PP`: the averaged posterior must be above it.
+    /// `tau_PP`: the averaged posterior must be above this.
     pub posterior_threshold: f64,
     /// `xi`: how much the newest posterior weighs in the average.
     pub average_weight: f64,
@@ -87,7 +87,7 @@ impl Default for FilterConfig {
 }
 
 impl FilterConfig {
-    /// Whether every value is in its range; the error lists all that are not.
+    /// Checks that every value is in its range; the error lists all that are not.
     pub fn validate(&self) -> Result<()> {
         let mut problems = Vec::new();
         let mut check = |name: &str, value: f64, lowest: f64, highest: f64| {
@@ -100,22 +100,16 @@ impl FilterConfig {
         check("temporal_threshold", self.temporal_threshold, -1.0, 1.0);
         check("posterior_threshold", self.posterior_threshold, 0.0, 1.0);
         check("average_weight", self.average_weight, 0.0, 1.0);
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(Error::Invalid {
-            what: "pseudo-label filter",
-            problem: problems.join("; "),
-        })
+        Error::invalid_if_any("pseudo-label filter", &problems)
     }
 }
 
 /// Decides which samples carry their pseudo-label, and remembers their posteriors.
 ///
-/// For a sample with posterior `P` and averaged posterior `E`, zero before its first visit:
+/// `docs/methods.md` derives the tests under "Pseudo-label filter". For a sample with posterior `P` and averaged posterior `E`, zero before its first visit:
 ///
-/// 1. With `k = argmax P`, the temporal test is `P_k > E_k + tau_TC`. A failed test takes the
-///    sample's trust, a passed one does not return it; [`recover`](Self::recover) does, bit by bit.
+/// 1. With `k = argmax P`, the temporal test is `P_k > E_k + tau_TC`. A sample that fails it loses its
+///    trust. Passing it later does not return the trust; [`recover`](Self::recover) does, in five steps.
 /// 2. `E <- (1 - xi) E + xi P`, element by element, and `E <- P` where `E` is exactly zero.
 /// 3. The pseudo-label is `argmax E`, and it is accepted if the trust is whole and
 ///    `max E > tau_PP`.
@@ -138,27 +132,27 @@ struct Memory {
 /// How many samples passed, and what stopped the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterCounts {
-    /// Passed.
+    /// Samples that passed every test.
     pub accepted: usize,
-    /// Inconsistent over time, confident or not.
+    /// Samples that were inconsistent over time, confident or not.
     pub rejected_by_time: usize,
-    /// Consistent, not confident.
+    /// Samples that were consistent and not confident.
     pub rejected_by_confidence: usize,
 }
 
-/// What the filter says of a minibatch.
+/// What the filter decided about a minibatch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// The pseudo-label of every sample, accepted or not, `[b]`.
     pub labels: Vec<usize>,
-    /// Whether it may be used, `[b]`.
+    /// Whether each pseudo-label may be used, `[b]`.
     pub accepted: Vec<bool>,
-    /// In numbers.
+    /// How many samples passed, and what stopped the others.
     pub counts: FilterCounts,
 }
 
 impl Observation {
-    /// The pseudo-labels that may be used, `[b]`.
+    /// Returns the pseudo-labels that may be used, `[b]`, and nothing for the other samples.
     pub fn accepted_labels(&self) -> Vec<Option<usize>> {
         let pairs = self.labels.iter().zip(&self.accepted);
         pairs
@@ -168,7 +162,7 @@ impl Observation {
 }
 
 impl PseudoLabelFilter {
-    /// Knows no sample yet.
+    /// Makes a filter that knows no sample yet.
     pub fn new(config: FilterConfig, classes: usize) -> Result<Self> {
         config.validate()?;
         if classes == 0 {
@@ -184,30 +178,30 @@ impl PseudoLabelFilter {
         })
     }
 
-    /// What it was made with.
+    /// Returns the configuration that the filter was made with.
     pub fn config(&self) -> &FilterConfig {
         &self.config
     }
 
-    /// How many samples it remembers.
+    /// Returns how many samples the filter remembers.
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether it remembers none.
+    /// Tells whether the filter remembers no sample.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// The averaged posterior of a sample, `[K]`, if it was ever seen.
+    /// Returns the averaged posterior of a sample, `[K]`, if it is remembered.
     pub fn average(&self, id: u64) -> Option<&[f32]> {
         self.samples
             .get(&id)
             .map(|memory| memory.average.as_slice())
     }
 
-    /// Visits samples with their `posteriors`, `[b, K]`. Posteriors that are not finite are an
-    /// error, and nothing is remembered of any of them.
+    /// Visits samples with their `posteriors`, `[b, K]`, and decides about each. Posteriors that are
+    /// not finite are an error, and then nothing is remembered of any sample of the batch.
     pub fn observe(&mut self, ids: &[u64], posteriors: &[f32]) -> Result<Observation> {
         assert_eq!(
             posteriors.len(),
@@ -239,15 +233,15 @@ impl PseudoLabelFilter {
         Ok(observation)
     }
 
-    /// The pseudo-label of one sample, and whether it passes the temporal test and the one of
-    /// confidence.
+    /// Returns the pseudo-label of one sample, whether it passes the temporal test, and whether it is
+    /// confident.
     fn visit(&mut self, id: u64, posterior: &[f32]) -> (usize, bool, bool) {
         let config = &self.config;
         let memory = self.samples.entry(id).or_insert_with(|| Memory {
             average: vec![0.0; posterior.len()],
             trust: FULL_TRUST,
         });
-        let strongest = argmax(posterior);
+        let (strongest, _) = best(posterior);
         let allowed = memory.average[strongest] + config.temporal_threshold as f32;
         let passed = posterior[strongest] > allowed;
         if !passed {
@@ -264,7 +258,7 @@ impl PseudoLabelFilter {
             };
         }
         let label = match config.label_source {
-            LabelSource::Average => argmax(&memory.average),
+            LabelSource::Average => best(&memory.average).0,
             LabelSource::Posterior => strongest,
         };
         let confident = memory.average[label] > config.posterior_threshold as f32;
@@ -281,15 +275,15 @@ impl PseudoLabelFilter {
         }
     }
 
-    /// Returns a fifth of the trust to every sample that lost it. To be called at the start of
-    /// every epoch that takes gradient steps.
+    /// Returns a fifth of the trust to every sample that lost it. Call this at the start of every
+    /// epoch that takes gradient steps.
     pub fn recover(&mut self) {
         for memory in self.samples.values_mut() {
             memory.trust = (memory.trust + 1).min(FULL_TRUST);
         }
     }
 
-    /// Samples that left the queue: dropped or, by [`Eviction::Keep`], kept all the same.
+    /// Drops samples that left the queue, unless the configuration says [`Eviction::Keep`].
     pub fn forget(&mut self, ids: &[u64]) {
         if self.config.eviction == Eviction::Forget {
             for id in ids {
@@ -297,17 +291,6 @@ impl PseudoLabelFilter {
             }
         }
     }
-}
-
-/// The first of the largest.
-fn argmax(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (index, &value) in values.iter().enumerate() {
-        if value > values[best] {
-            best = index;
-        }
-    }
-    best
 }
 
 #[cfg(test)]

@@ -1,18 +1,20 @@
+//! Gaussians and their covariances.
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The template of the released code is the largest entry of a covariance over this.
+/// The number by which the released code divides the largest entry of a covariance to get its template.
 pub const TEMPLATE_DIVISOR: f64 = 30.0;
 
 /// How much of a covariance is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CovarianceKind {
-    /// All of it, `D x D`.
+    /// The whole matrix is kept, `D x D`.
     #[default]
     Full,
-    /// The variances, `D`. What ImageNet's thousand classes can afford.
+    /// Only the variances are kept, `D`, which is what ImageNet's thousand classes can afford.
     Diagonal,
 }
 
@@ -20,15 +22,15 @@ pub enum CovarianceKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Covariance {
-    /// `[D, D]`, symmetric.
+    /// A symmetric matrix, `[D, D]`.
     Full(Vec<f64>),
-    /// `[D]`, zero elsewhere.
+    /// The variances, `[D]`; all other entries are zero.
     Diagonal(Vec<f64>),
-    /// `F'F + ridge I`.
+    /// The matrix `F'F + ridge I`.
     LowRank {
-        /// `F`, `[r, D]` by rows.
+        /// `F`, `[r, D]`, row by row.
         factors: Vec<f64>,
-        /// What stands on the diagonal besides.
+        /// The number that is added to the diagonal.
         ridge: f64,
     },
 }
@@ -47,7 +49,7 @@ impl Covariance {
         }
     }
 
-    /// The variances, `[D]`.
+    /// Returns the variances, `[D]`.
     pub fn diagonal(&self, dimension: usize) -> Vec<f64> {
         match self {
             Self::Full(matrix) => matrix.iter().step_by(dimension + 1).copied().collect(),
@@ -64,7 +66,7 @@ impl Covariance {
         }
     }
 
-    /// The whole matrix, `[D, D]`.
+    /// Writes the whole matrix out, `[D, D]`.
     pub fn to_full(&self, dimension: usize) -> Vec<f64> {
         match self {
             Self::Full(matrix) => matrix.clone(),
@@ -100,7 +102,7 @@ impl Covariance {
     }
 }
 
-/// A mean and a covariance that belong together and are finite.
+/// A mean and a covariance of the same features, all of them finite numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Gaussian {
@@ -124,8 +126,8 @@ impl TryFrom<Parts> for Gaussian {
 }
 
 impl Gaussian {
-    /// From a mean `[D]` and its covariance. Whether the covariance is positive definite shows when
-    /// it is used.
+    /// Makes a Gaussian of a mean, `[D]`, and its covariance, whose shape and numbers are checked.
+    /// Whether the covariance is positive definite shows when it is used.
     pub fn new(mean: Vec<f64>, covariance: Covariance) -> Result<Self> {
         let dimension = mean.len();
         let (fits, expected, found) = match &covariance {
@@ -162,7 +164,7 @@ impl Gaussian {
         Ok(Self { mean, covariance })
     }
 
-    /// Zero mean and zero covariance.
+    /// Makes a Gaussian whose mean and covariance are zero.
     pub fn zeros(dimension: usize, kind: CovarianceKind) -> Self {
         assert!(dimension > 0, "a Gaussian of no features");
         Self {
@@ -174,41 +176,42 @@ impl Gaussian {
         }
     }
 
-    /// For results that have the right shape by construction and may have overflowed.
+    /// Makes a Gaussian without checks, for results that have the right shape by construction and may
+    /// have overflowed.
     pub(super) fn unchecked(mean: Vec<f64>, covariance: Covariance) -> Self {
         Self { mean, covariance }
     }
 
-    /// `D`.
+    /// Returns the number of features, `D`.
     pub fn dimension(&self) -> usize {
         self.mean.len()
     }
 
-    /// `[D]`.
+    /// Returns the mean, `[D]`.
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// Of `D` features.
+    /// Returns the covariance.
     pub fn covariance(&self) -> &Covariance {
         &self.covariance
     }
 
-    /// The regulariser the released code adds to covariances before they are compared, by default
-    /// with [`TEMPLATE_DIVISOR`]: the largest entry over `divisor`. The largest entry of a
+    /// Returns the regulariser that the released code adds to covariances before they are compared:
+    /// the largest entry over `divisor`, by default [`TEMPLATE_DIVISOR`]. The largest entry of a
     /// covariance lies on its diagonal.
     pub fn template(&self, divisor: f64) -> f64 {
         let variances = self.covariance.diagonal(self.dimension());
         variances.into_iter().fold(0.0, f64::max) / divisor
     }
 
-    /// With `template` added to the diagonal of the covariance.
+    /// Adds `template` to the diagonal of the covariance.
     pub fn add_template(mut self, template: f64) -> Self {
         self.covariance.add_template(template);
         self
     }
 
-    /// With as much of the covariance as `kind` says.
+    /// Copies the Gaussian with as much of the covariance as `kind` says.
     pub fn to_kind(&self, kind: CovarianceKind) -> Self {
         let dimension = self.dimension();
         let covariance = match kind {

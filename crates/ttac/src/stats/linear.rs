@@ -14,14 +14,14 @@ use faer::linalg::triangular_solve::{
 use faer::{Accum, Mat, MatMut, MatRef, Par, Spec};
 use rayon::prelude::*;
 
-/// Columns that a thread takes at a time.
+/// The number of columns that a thread takes at a time.
 pub(super) const BLOCK: usize = 64;
-/// Matrices with fewer rows are not worth sharing.
+/// The number of rows below which a matrix is not worth sharing among threads.
 const SHARED: usize = 256;
-/// Into how many parts a factorisation is cut, whatever the number of threads.
+/// The number of parts into which a factorisation is cut, whatever the number of threads.
 const PARTS: usize = 4;
 
-/// Blocks of columns, each with the number of its first.
+/// Cuts a matrix into blocks of columns, each with the number of its first column.
 fn blocks(
     matrix: MatMut<'_, f64>,
 ) -> impl IndexedParallelIterator<Item = (usize, MatMut<'_, f64>)> {
@@ -34,7 +34,7 @@ fn blocks(
     blocks.map(move |(index, block)| (index * width, block))
 }
 
-/// `Y <- Y + scale M X`.
+/// Adds a product: `Y <- Y + scale M X`.
 pub(super) fn add_product(
     y: MatMut<'_, f64>,
     matrix: MatRef<'_, f64>,
@@ -47,12 +47,12 @@ pub(super) fn add_product(
     });
 }
 
-/// `L X`.
+/// Returns `L X`.
 pub(super) fn lower_product(lower: MatRef<'_, f64>, x: &Mat<f64>) -> Mat<f64> {
     triangular_product(lower, BlockStructure::TriangularLower, x)
 }
 
-/// `L' X`.
+/// Returns `L' X`.
 pub(super) fn upper_product(lower: MatRef<'_, f64>, x: &Mat<f64>) -> Mat<f64> {
     triangular_product(lower.transpose(), BlockStructure::TriangularUpper, x)
 }
@@ -80,7 +80,8 @@ fn triangular_product(
     product
 }
 
-/// `S <- S + scale X X'`, of which only the lower triangle is meant.
+/// Adds `scale X X'` to the lower triangle of a symmetric matrix. Entries above the diagonal have no
+/// meaning afterwards.
 pub(super) fn add_outer_products(lower: MatMut<'_, f64>, x: MatRef<'_, f64>, scale: f64) {
     blocks(lower).for_each(|(start, block)| {
         let (rest, width) = (block.nrows() - start, block.ncols());
@@ -96,18 +97,19 @@ pub(super) fn add_outer_products(lower: MatMut<'_, f64>, x: MatRef<'_, f64>, sca
     });
 }
 
-/// `X <- L^-1 X`.
+/// Solves `X <- L^-1 X`.
 pub(super) fn solve_lower(lower: MatRef<'_, f64>, x: MatMut<'_, f64>) {
     blocks(x).for_each(|(_, block)| solve_lower_triangular_in_place(lower, block, Par::Seq));
 }
 
-/// `X <- L'^-1 X`.
+/// Solves `X <- L'^-1 X`.
 pub(super) fn solve_upper(lower: MatRef<'_, f64>, x: MatMut<'_, f64>) {
     let upper = lower.transpose();
     blocks(x).for_each(|(_, block)| solve_upper_triangular_in_place(upper, block, Par::Seq));
 }
 
-/// `L^-1 M` of two lower triangles. What is above the diagonal stays zero, which saves two thirds.
+/// Returns `L^-1 M` of two lower triangles. Entries above the diagonal stay zero, so that two thirds
+/// of the work are saved.
 pub(super) fn quotient_of_triangles(lower: &Mat<f64>, other: &Mat<f64>) -> Mat<f64> {
     let mut quotient = other.clone();
     blocks(quotient.as_mut()).for_each(|(start, block)| {
@@ -121,7 +123,7 @@ pub(super) fn quotient_of_triangles(lower: &Mat<f64>, other: &Mat<f64>) -> Mat<f
     quotient
 }
 
-/// The lower factor, zero above the diagonal, of a symmetric matrix of which the lower triangle is
+/// Returns the Cholesky factor, zero above the diagonal, of a symmetric matrix whose lower triangle is
 /// given, if all its pivots are above `floor`.
 pub(super) fn cholesky(mut lower: Mat<f64>, floor: f64) -> Option<Mat<f64>> {
     let dimension = lower.nrows();
@@ -148,7 +150,7 @@ pub(super) fn cholesky(mut lower: Mat<f64>, floor: f64) -> Option<Mat<f64>> {
     sound.then_some(lower)
 }
 
-/// `(L L')^-1`.
+/// Returns `(L L')^-1`.
 pub(super) fn inverse(lower: &Mat<f64>) -> Mat<f64> {
     let identity = Mat::identity(lower.nrows(), lower.nrows());
     let mut inverse = quotient_of_triangles(lower, &identity);
@@ -157,7 +159,7 @@ pub(super) fn inverse(lower: &Mat<f64>) -> Mat<f64> {
     inverse
 }
 
-/// The lower triangle of `(M + M')/2`.
+/// Returns the lower triangle of `(M + M')/2`.
 pub(super) fn symmetrised(matrix: &[f64], dimension: usize) -> Mat<f64> {
     let matrix = MatRef::from_column_major_slice(matrix, dimension, dimension);
     let mut lower = Mat::zeros(dimension, dimension);
@@ -175,7 +177,7 @@ pub(super) fn mirror(mut matrix: MatMut<'_, f64>) {
 }
 
 /// Visits the rows and columns of a lower triangle, diagonal included, in tiles of a cache line
-/// squared: whoever touches the transpose as well would otherwise wait for memory at every entry.
+/// squared. Code that touches the transpose as well would otherwise wait for memory at every entry.
 fn for_lower_triangle(dimension: usize, mut visit: impl FnMut(usize, usize)) {
     const TILE: usize = 8;
     for left in (0..dimension).step_by(TILE) {

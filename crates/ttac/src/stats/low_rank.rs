@@ -1,4 +1,4 @@
-//! Covariances by their largest directions.
+//! Covariances reduced to their largest directions.
 
 use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -9,7 +9,7 @@ use super::{Covariance, Gaussian};
 use crate::{Error, Result};
 
 impl Gaussian {
-    /// The same mean with the `rank` largest directions of the covariance; the other variances are
+    /// Keeps the mean and the `rank` largest directions of the covariance. The other variances are
     /// replaced by their mean, as a ridge in all directions, which keeps the trace.
     pub fn to_low_rank(&self, rank: usize) -> Result<Self> {
         let dimension = self.dimension();
@@ -34,7 +34,7 @@ impl Gaussian {
             what: "covariance",
             problem: format!("its directions cannot be found ({e:?})"),
         })?;
-        // Ascending.
+        // faer sorts them in ascending order.
         let values: Vec<f64> = values.column_vector().iter().copied().collect();
         let small = dimension - rank;
         let ridge = match small {

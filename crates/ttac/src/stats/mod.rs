@@ -1,5 +1,4 @@
-//! Statistics of features: what is known of the source, what is seen of the target, and how far
-//! apart they are.
+//! Statistics of features: those of the source, those of the target, and how far apart they are.
 //!
 //! The source is summarised once by Gaussians ([`Moments`], [`Gaussian`]). The target is followed
 //! minibatch by minibatch ([`RunningGaussian`]); with `b` features `f_i`, count `n` and clip `N`
@@ -26,9 +25,14 @@
 //! Features come in as `f32`, everything here is kept and computed in `f64`. The released code
 //! keeps `f32`; every such state is exactly a state here, and the covariance, a small difference of
 //! large sums, keeps its digits. Results do not depend on the number of threads.
+//!
+//! `docs/methods.md` derives the formulas under "Running Gaussians", "Divergence and its gradient" and
+//! "Alignment moments".
 
 mod assignment;
 mod collect;
+#[cfg(test)]
+mod cut;
 mod divergence;
 mod factor;
 mod filter;

@@ -1,13 +1,15 @@
+//! Moments of rows in one pass.
+
 use faer::{Mat, MatMut, MatRef};
 
 use super::linear::{add_outer_products, mirror};
 use super::{Covariance, CovarianceKind, Gaussian};
 use crate::{Error, Result};
 
-/// Rows that are widened to `f64` at a time, to bound the memory.
+/// The number of rows that are widened to `f64` at a time, to bound the memory.
 const CHUNK: usize = 1024;
 
-/// Count, sum and second moments of rows, in one pass.
+/// Collects count, sum and second moments of rows in one pass.
 ///
 /// Everything is summed relative to a shift `c` near the data, so that the covariance
 /// `Q/n - (s/n)(s/n)'` of `s = sum_i (x_i - c)` and `Q = sum_i (x_i - c)(x_i - c)'` is not the
@@ -30,7 +32,7 @@ enum Second {
 }
 
 impl Moments {
-    /// Of nothing yet. The mean of the first rows becomes the shift.
+    /// Starts without rows. The mean of the first rows becomes the shift.
     pub fn new(dimension: usize, kind: CovarianceKind) -> Self {
         assert!(dimension > 0, "moments of no features");
         Self {
@@ -45,7 +47,7 @@ impl Moments {
         }
     }
 
-    /// Of nothing yet, relative to a `[D]` point that should lie near the data.
+    /// Sums relative to a point, `[D]`, that should lie near the data.
     pub fn with_shift(mut self, shift: Vec<f64>) -> Self {
         assert_eq!(shift.len(), self.dimension, "shift and features differ");
         assert_eq!(self.count, 0, "rows were summed with another shift");
@@ -133,12 +135,12 @@ impl Moments {
         self.count += other.count;
     }
 
-    /// How many rows were seen.
+    /// Returns how many rows were seen.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// `[D]`; zero if no row was seen.
+    /// Returns the mean, `[D]`; zero if no row was seen.
     pub fn mean(&self) -> Vec<f64> {
         let mut mean = self.mean_from_shift();
         if let Some(shift) = &self.shift {
@@ -147,7 +149,8 @@ impl Moments {
         mean
     }
 
-    /// Biased: divided by the count, as in the released code; zero if no row was seen.
+    /// Returns the biased covariance, divided by the count as in the released code; zero if no row was
+    /// seen.
     pub fn covariance(&self) -> Covariance {
         let mean = self.mean_from_shift();
         let count = self.count.max(1) as f64;
@@ -174,7 +177,7 @@ impl Moments {
         }
     }
 
-    /// Mean and biased covariance, which need at least one row and only finite ones.
+    /// Returns the mean and the biased covariance. No row, or one that is not finite, is an error.
     pub fn gaussian(&self) -> Result<Gaussian> {
         if self.count == 0 {
             return Err(Error::Invalid {
@@ -191,12 +194,12 @@ impl Moments {
     }
 }
 
-/// `[D, n]` of rows, `[n, D]`, one after another.
+/// Views rows, `[n, D]`, as the columns of a matrix, `[D, n]`.
 pub(super) fn columns_of(rows: &[f64], dimension: usize) -> MatRef<'_, f64> {
     MatRef::from_column_major_slice(rows, dimension, rows.len() / dimension)
 }
 
-/// `[D]` of `[n, D]`, with at least one row.
+/// Averages rows, `[n, D]`, of which there is at least one.
 fn mean_of_rows(rows: &[f32], dimension: usize) -> Vec<f64> {
     let mut mean = vec![0.0; dimension];
     for row in rows.chunks_exact(dimension) {
@@ -214,11 +217,12 @@ fn mean_of_rows(rows: &[f32], dimension: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
+    use rand::RngExt;
 
     use super::*;
+    use crate::rng::seeded;
     use crate::stats::CovarianceKind::{Diagonal, Full};
+    use crate::stats::cut::Cut;
 
     fn two_pass(rows: &[f32], dimension: usize) -> (Vec<f64>, Vec<f64>) {
         let mean = mean_of_rows(rows, dimension);
@@ -236,7 +240,7 @@ mod tests {
     }
 
     fn rows(seed: u64, count: usize, dimension: usize, offset: f32) -> Vec<f32> {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut random = seeded(seed, 0);
         let mut next = || offset + random.random::<f32>() * 3.5 - 1.75;
         (0..count * dimension).map(|_| next()).collect()
     }
@@ -246,14 +250,12 @@ mod tests {
 
         #[test]
         fn any_split_and_merge_equals_two_passes(
-            seed in any::<u64>(),
-            dimension in 1_usize..9,
-            sizes in prop::collection::vec(0_usize..30, 1..6),
+            cut in Cut::any(1..9, 30),
             offset in prop::sample::select(vec![0.0_f32, 1000.0, -3.0]),
             given_shift in any::<bool>(),
         ) {
-            let count: usize = 1 + sizes.iter().sum::<usize>();
-            let all = rows(seed, count, dimension, offset);
+            let (dimension, count) = (cut.dimension, cut.count());
+            let all = rows(cut.seed, count, dimension, offset);
             let (mean, covariance) = two_pass(&all, dimension);
             for kind in [Full, Diagonal] {
                 let empty = Moments::new(dimension, kind);
@@ -263,10 +265,7 @@ mod tests {
                 } else {
                     empty.clone()
                 };
-                let mut rest = all.as_slice();
-                for size in sizes.iter().copied().chain([1]) {
-                    let (part, later) = rest.split_at(size * dimension);
-                    rest = later;
+                for part in cut.parts(&all) {
                     straight.update(part);
                     let mut own = empty.clone();
                     own.update(part);

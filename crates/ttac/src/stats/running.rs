@@ -1,3 +1,5 @@
+//! Gaussians that follow a stream.
+
 use faer::MatMut;
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +8,15 @@ use super::moments::columns_of;
 use super::{Covariance, CovarianceKind, Gaussian};
 use crate::{Error, Result};
 
-/// What soft assignment makes of the second moment.
+/// How the weights of soft assignment enter the second moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftMoment {
-    /// `sum_i w_i D_i D_i'`.
+    /// The second moment is `sum_i w_i D_i D_i'`.
     #[default]
     Weighted,
-    /// `sum_i w_i^2 D_i D_i'`: the released code, which multiplies the deviations by the weights
-    /// before it squares them. The covariance may become indefinite.
+    /// The second moment is `sum_i w_i^2 D_i D_i'`, as in the released code, which multiplies the
+    /// deviations by the weights before it squares them. The covariance may become indefinite.
     Squared,
 }
 
@@ -29,7 +31,7 @@ impl SoftMoment {
 
 /// A Gaussian that follows a stream of features and forgets what lies far back.
 ///
-/// With `b` rows `f_i` of weights `w_i` (one unless given), `W = sum_i w_i`, deviations
+/// `docs/methods.md` explains the formulas under "Running Gaussians". With `b` rows `f_i` of weights `w_i` (one unless given), `W = sum_i w_i`, deviations
 /// `D_i = f_i - m` from the mean before, and the clip `N`:
 ///
 /// ```text
@@ -53,19 +55,19 @@ pub struct RunningGaussian {
     current: Gaussian,
 }
 
-/// What a minibatch makes of a [`RunningGaussian`], to be used in a loss and then
+/// The [`RunningGaussian`] after a minibatch, to be used in a loss and then
 /// [committed](RunningGaussian::commit).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// `a`.
+    /// The step size `a`.
     pub step: f64,
     /// The count with the minibatch.
     pub count: f64,
-    /// From the mean before to the mean after, `[D]`.
+    /// The difference from the mean before to the mean after, `[D]`.
     pub delta: Vec<f64>,
-    /// Mean and covariance after, without a template.
+    /// The mean and covariance after the minibatch, without a template.
     pub gaussian: Gaussian,
-    /// Whether `a` was bounded by `1/W`.
+    /// Whether the step size was bounded by `1/W`.
     pub bounded: bool,
     weights: Option<Vec<f32>>,
     soft_moment: SoftMoment,
@@ -73,7 +75,7 @@ pub struct Update {
 
 impl RunningGaussian {
     /// Starts at `initial` with a count of zero. `clip` is the largest number of visits that still
-    /// lowers the step; without, every visit counts alike for ever.
+    /// lowers the step; without it, every visit counts alike for ever.
     pub fn new(initial: &Gaussian, clip: Option<f64>) -> Result<Self> {
         if clip.is_some_and(|clip| !(clip.is_finite() && clip > 0.0)) {
             return Err(Error::Invalid {
@@ -101,24 +103,25 @@ impl RunningGaussian {
         self
     }
 
-    /// For soft assignment.
+    /// Chooses how the weights of soft assignment enter the second moment.
     pub fn with_soft_moment(mut self, soft_moment: SoftMoment) -> Self {
         self.soft_moment = soft_moment;
         self
     }
 
-    /// How many visits, or how much weight, so far.
+    /// Returns how many visits, or how much weight, there were so far.
     pub fn count(&self) -> f64 {
         self.count
     }
 
-    /// Mean and covariance so far, without a template.
+    /// Returns the mean and covariance so far, without a template.
     pub fn gaussian(&self) -> &Gaussian {
         &self.current
     }
 
-    /// What `rows`, `[b, D]`, with `weights`, `[b]`, would make of it. No rows, or none with
-    /// weight, change nothing: the step is zero. Rows that are not finite are an error.
+    /// Computes the state after `rows`, `[b, D]`, with `weights`, `[b]`, and leaves the present one
+    /// alone. No rows, or none with weight, change nothing: the step is zero. Rows that are not finite
+    /// are an error.
     pub fn prepare(&self, rows: &[f32], weights: Option<&[f32]>) -> Result<Update> {
         let dimension = self.current.dimension();
         let number = rows.len() / dimension;
@@ -139,7 +142,7 @@ impl RunningGaussian {
         if total <= 0.0 {
             return Ok(unchanged(self.current.clone()));
         }
-        // Its covariance follows below; a full one is too large to be copied for nothing.
+        // The covariance is filled in below; a full one is too large to be copied for nothing.
         let placeholder = Covariance::Diagonal(Vec::new());
         let mut update = unchanged(Gaussian::unchecked(Vec::new(), placeholder));
         let clipped = self.clip.filter(|&clip| update.count > clip);
@@ -147,7 +150,7 @@ impl RunningGaussian {
         update.bounded = total > window;
         let window = window.max(total);
         update.step = 1.0 / window;
-        // 1 - a W, exactly zero where nothing of the past may stay.
+        // This is 1 - a W, and exactly zero where nothing of the past may stay.
         let kept = (window - total) / window;
 
         let (deviations, first) = update.deviations(rows, self.current.mean());
@@ -163,14 +166,14 @@ impl RunningGaussian {
         Ok(update)
     }
 
-    /// Makes an update the state. What [`prepare`](Self::prepare) gave for another state is a bug
-    /// that cannot be seen here.
+    /// Makes an update the state. It must come from [`prepare`](Self::prepare) of this state; that
+    /// cannot be checked here.
     pub fn commit(&mut self, update: Update) {
         self.count = update.count;
         self.current = update.gaussian;
     }
 
-    /// `kept V + a sum_i D_i D_i' - delta delta'`, with the weights.
+    /// Returns `kept V + a sum_i D_i D_i' - delta delta'`, with the weights.
     fn covariance_after(&self, kept: f64, update: &Update, mut deviations: Vec<f64>) -> Covariance {
         let dimension = self.current.dimension();
         for (index, row) in deviations.chunks_exact_mut(dimension).enumerate() {
@@ -217,7 +220,7 @@ impl Update {
         self.weights.as_ref().map_or(1.0, |w| f64::from(w[index]))
     }
 
-    /// `f_i - m`, `[b, D]`, and `a w_i`, `[b]`.
+    /// Returns `f_i - m`, `[b, D]`, and `a w_i`, `[b]`.
     fn deviations(&self, rows: &[f32], mean: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let mut deviations = Vec::with_capacity(rows.len());
         for row in rows.chunks_exact(mean.len()) {
@@ -228,8 +231,8 @@ impl Update {
         (deviations, first.collect())
     }
 
-    /// `u_i = second_i (f_i - m) - first_i delta`, `[b, D]`, along which the covariance moves with
-    /// every row, and `first_i`, `[b]`, by which the mean does.
+    /// Returns `u_i = second_i (f_i - m) - first_i delta`, `[b, D]`, along which the covariance moves
+    /// with every row, and `first_i`, `[b]`, by which the mean moves.
     pub(super) fn directions(&self, rows: &[f32]) -> (Vec<f64>, Vec<f64>) {
         let after = self.gaussian.mean().iter().zip(&self.delta);
         let before: Vec<f64> = after.map(|(mean, delta)| mean - delta).collect();

@@ -1,13 +1,15 @@
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Domains, invalid_if_any};
-use crate::Result;
+use crate::{Error, Result};
 
-/// In which order the samples of a visit arrive.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+/// In which order the samples of a visit arrive. In files it is a word, `shuffled`, `in-order` or `correlated:0.1`, or
+/// all its fields.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Order {
     /// As in the data set; domains that are mixed take turns.
     InOrder {},
@@ -35,8 +37,79 @@ pub enum Order {
     },
 }
 
+impl FromStr for Order {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = |problem: String| Error::Invalid {
+            what: "order",
+            problem,
+        };
+        let correlated = |concentration| Self::Correlated {
+            concentration,
+            slots: None,
+            within: Within::default(),
+        };
+        if let Some(number) = text.strip_prefix("correlated:") {
+            let number = number.parse();
+            return Ok(correlated(
+                number.map_err(|e| invalid(format!("`{text}`: {e}")))?,
+            ));
+        }
+        match text {
+            "shuffled" => Ok(Self::Shuffled {}),
+            "in-order" => Ok(Self::InOrder {}),
+            "correlated" => Ok(correlated(0.1)),
+            _ => Err(invalid(format!(
+                "expected `shuffled`, `in-order`, `correlated` or `correlated:NUMBER`, found `{text}`"
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Order {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// The same fields as [`Order`], which serde fills.
+        #[derive(Deserialize)]
+        #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+        enum Fields {
+            InOrder {},
+            Shuffled {},
+            Correlated {
+                concentration: f64,
+                #[serde(default)]
+                slots: Option<usize>,
+                #[serde(default)]
+                within: Within,
+            },
+            LabelShift {
+                proportions: Proportions,
+            },
+        }
+        let written = serde_json::Value::deserialize(deserializer)?;
+        if let Some(word) = written.as_str() {
+            return word.parse().map_err(serde::de::Error::custom);
+        }
+        let fields = Fields::deserialize(written).map_err(serde::de::Error::custom)?;
+        Ok(match fields {
+            Fields::InOrder {} => Self::InOrder {},
+            Fields::Shuffled {} => Self::Shuffled {},
+            Fields::Correlated {
+                concentration,
+                slots,
+                within,
+            } => Self::Correlated {
+                concentration,
+                slots,
+                within,
+            },
+            Fields::LabelShift { proportions } => Self::LabelShift { proportions },
+        })
+    }
+}
+
 impl Order {
-    /// Whether it depends on the classes of the samples.
+    /// Returns whether the order depends on the classes of the samples.
     pub fn needs_labels(&self) -> bool {
         matches!(self, Self::Correlated { .. } | Self::LabelShift { .. })
     }
@@ -173,7 +246,7 @@ fn default_batch_size() -> usize {
 }
 
 impl StreamConfig {
-    /// All samples of the domains, shuffled with seed 0, in batches of 256.
+    /// Takes all samples of the domains, shuffled with seed 0, in batches of 256.
     pub fn new(domains: Domains) -> Self {
         Self {
             domains,
@@ -184,31 +257,31 @@ impl StreamConfig {
         }
     }
 
-    /// Another order.
+    /// Sets the order of arrival.
     pub fn with_order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Another batch size.
+    /// Sets how many samples arrive at a time.
     pub fn with_batch_size(mut self, batch_size: usize) -> Self {
         self.batch_size = batch_size;
         self
     }
 
-    /// A part of every domain.
+    /// Takes a part of every domain.
     pub fn with_subset(mut self, count: usize, choose: Choose) -> Self {
         self.subset = Some(Subset { count, choose });
         self
     }
 
-    /// Another seed.
+    /// Sets the seed of everything random.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Whether there can be such a stream; the error lists everything that is wrong.
+    /// Checks whether there can be such a stream; the error lists everything that is wrong.
     pub fn validate(&self) -> Result<()> {
         let mut problems = self.domains.problems();
         problems.extend(self.order.problems());

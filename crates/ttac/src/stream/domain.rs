@@ -17,7 +17,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A data set as it is.
+    /// Names a data set as it is.
     pub fn clean(data: &str) -> Self {
         Self {
             data: data.to_owned(),
@@ -26,7 +26,7 @@ impl Domain {
         }
     }
 
-    /// A data set under a corruption.
+    /// Names a data set under a corruption.
     pub fn corrupted(data: &str, corruption: &str, severity: u8) -> Self {
         Self {
             data: data.to_owned(),
@@ -108,7 +108,7 @@ pub enum Domains {
 const RISE_AND_FALL: [u8; 9] = [1, 2, 3, 4, 5, 4, 3, 2, 1];
 
 impl Domains {
-    /// The different domains. [`Arrival::domain`](super::Arrival::domain) is a position in this list.
+    /// Lists the different domains. [`Arrival::domain`](super::Arrival::domain) is a position in this list.
     pub fn list(&self) -> Vec<Domain> {
         match self {
             Self::One { domain } => vec![domain.clone()],
@@ -122,7 +122,7 @@ impl Domains {
         }
     }
 
-    /// The domains of every visit, by their position in [`list`](Self::list).
+    /// Lists the domains of every visit, by their position in [`list`](Self::list).
     pub(super) fn visits(&self) -> Vec<Vec<usize>> {
         match self {
             Self::One { .. } => vec![vec![0]],

@@ -9,15 +9,15 @@
 //! once, in batches of one size; its last batch may be smaller, and no batch reaches over its end.
 //!
 //! ```
-//! use ttac::stream::{Domain, Domains, StreamConfig};
+//! use ttac::stream::{Domain, Domains, Population, StreamConfig};
 //!
 //! let snow = Domain::corrupted("shapes10", "snow", 5);
 //! let config = StreamConfig::new(Domains::One { domain: snow }).with_batch_size(4);
-//! let labels = [0, 1, 0, 1, 0, 1, 0, 1, 0, 1];
-//! let plan = config.plan(&[&labels], 2)?;
+//! let snowy = Population::Labelled(&[0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
+//! let plan = config.plan(&[snowy], 2)?;
 //! let sizes: Vec<usize> = plan.batches.iter().map(Vec::len).collect();
 //! assert_eq!(sizes, [4, 4, 2]);
-//! assert_eq!(plan, config.plan(&[&labels], 2)?);
+//! assert_eq!(plan, config.plan(&[snowy], 2)?);
 //! # Ok::<(), ttac::Error>(())
 //! ```
 
@@ -29,15 +29,10 @@ mod planning;
 pub use config::{Choose, Order, Proportions, StreamConfig, Subset, Within};
 pub use domain::{Domain, Domains};
 pub use plan::{Arrival, StreamPlan};
+pub use planning::Population;
 
 use crate::{Error, Result};
 
 fn invalid_if_any(problems: &[String]) -> Result<()> {
-    if problems.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Invalid {
-        what: "stream",
-        problem: problems.join("; "),
-    })
+    Error::invalid_if_any("stream", problems)
 }

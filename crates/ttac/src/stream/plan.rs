@@ -42,17 +42,17 @@ pub struct StreamPlan {
 }
 
 impl StreamPlan {
-    /// The domains, by [`Arrival::domain`].
+    /// Returns the domains, by [`Arrival::domain`].
     pub fn domains(&self) -> Vec<Domain> {
         self.config.domains.list()
     }
 
-    /// How many samples arrive in all.
+    /// Returns how many samples arrive in all.
     pub fn samples(&self) -> usize {
         self.batches.iter().map(Vec::len).sum()
     }
 
-    /// The batches of every visit.
+    /// Iterates over the batches of every visit.
     pub fn by_visit(&self) -> impl Iterator<Item = &[Vec<Arrival>]> {
         let mut rest = self.batches.as_slice();
         self.visits.iter().map(move |&count| {

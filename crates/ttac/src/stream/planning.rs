@@ -1,38 +1,97 @@
 //! From a configuration to a plan.
 
-use rand::{Rng, RngExt, SeedableRng};
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Gamma;
 
 use super::{
     Arrival, Choose, Order, Proportions, StreamConfig, StreamPlan, Within, invalid_if_any,
 };
-use crate::data::SampleId;
+use crate::data::{Dataset, DatasetExt, SampleId};
+use crate::rng::{Purpose, shuffle};
 use crate::{Error, Result};
 
+/// What a plan has to know about the samples of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Population<'a> {
+    /// The class of every sample.
+    Labelled(&'a [usize]),
+    /// The number of samples, whose classes are not known. It is enough where the order does not need classes.
+    Unlabelled(usize),
+}
+
+impl<'a> Population<'a> {
+    fn len(self) -> usize {
+        match self {
+            Self::Labelled(labels) => labels.len(),
+            Self::Unlabelled(count) => count,
+        }
+    }
+
+    fn labels(self) -> Result<&'a [usize], String> {
+        match self {
+            Self::Labelled(labels) => Ok(labels),
+            Self::Unlabelled(count) => Err(format!(
+                "expected the class of every sample, which this order needs, found {count} samples without labels"
+            )),
+        }
+    }
+}
+
 impl StreamConfig {
-    /// Lays out the stream. `labels[d][i]` is the class of sample `i` of domain `d` of
-    /// [`Domains::list`](super::Domains::list).
+    /// Lays out the stream over data sets, one for every domain of [`Domains::list`](super::Domains::list). Their
+    /// labels are asked for only where the order needs them.
+    pub fn plan_for(&self, domains: &[Box<dyn Dataset>]) -> Result<StreamPlan> {
+        let labels: Vec<Option<Vec<usize>>> = domains
+            .iter()
+            .map(|data| {
+                if self.order.needs_labels() {
+                    data.labels()
+                } else {
+                    Ok(None)
+                }
+            })
+            .collect::<Result<_>>()?;
+        let populations: Vec<Population<'_>> = domains
+            .iter()
+            .zip(&labels)
+            .map(|(data, labels)| match labels {
+                Some(labels) => Population::Labelled(labels),
+                None => Population::Unlabelled(data.len()),
+            })
+            .collect();
+        let classes = domains.first().map_or(0, |data| data.classes().len());
+        self.plan(&populations, classes)
+    }
+
+    /// Lays out the stream over the samples of every domain of [`Domains::list`](super::Domains::list).
     ///
     /// # Panics
     /// If a label is not below `num_classes`.
-    pub fn plan(&self, labels: &[&[usize]], num_classes: usize) -> Result<StreamPlan> {
+    pub fn plan(&self, populations: &[Population<'_>], num_classes: usize) -> Result<StreamPlan> {
         self.validate()?;
         let domains = self.domains.list();
-        if labels.len() != domains.len() {
-            return Err(Error::Mismatch {
-                what: "labels of a stream".to_owned(),
-                expected: format!("{} lists, one for every domain", domains.len()),
-                found: labels.len().to_string(),
-            });
+        if populations.len() != domains.len() {
+            let expected = format!("{} lists, one for every domain", domains.len());
+            let found = populations.len();
+            return Err(Error::mismatch("labels of a stream", expected, found));
         }
         let proportions = self.proportions(num_classes)?;
         let mut problems = Vec::new();
         let mut chosen = Vec::with_capacity(domains.len());
-        for (domain, labels) in domains.iter().zip(labels) {
-            let ids = match &proportions {
-                Some(proportions) => self.with_proportions(proportions, labels),
-                None => self.any(labels.len()),
+        // Empty lists where the order needs none.
+        let mut labels: Vec<&[usize]> = vec![&[]; domains.len()];
+        for (index, (domain, population)) in domains.iter().zip(populations).enumerate() {
+            let ids = if self.order.needs_labels() {
+                population.labels().and_then(|known| {
+                    labels[index] = known;
+                    match &proportions {
+                        Some(proportions) => self.with_proportions(proportions, known),
+                        None => self.any(known.len()),
+                    }
+                })
+            } else {
+                self.any(population.len())
             };
             match ids {
                 Ok(ids) => chosen.push(ids),
@@ -44,9 +103,9 @@ impl StreamConfig {
         let mut batches = Vec::new();
         let mut visits = Vec::new();
         for (visit, members) in self.domains.visits().iter().enumerate() {
-            let mut generator = generator(self.seed, Purpose::Order, visit);
+            let mut generator = generator(self.seed, Choice::Order, visit);
             let arrivals = take_turns(members, &chosen);
-            let arrivals = self.ordered(arrivals, labels, num_classes, &mut generator);
+            let arrivals = self.ordered(arrivals, &labels, num_classes, &mut generator);
             visits.push(arrivals.len().div_ceil(self.batch_size));
             batches.extend(arrivals.chunks(self.batch_size).map(<[Arrival]>::to_vec));
         }
@@ -64,7 +123,7 @@ impl StreamConfig {
         };
         match proportions {
             Proportions::Dirichlet(concentration) => {
-                let mut generator = generator(self.seed, Purpose::Proportions, 0);
+                let mut generator = generator(self.seed, Choice::Proportions, 0);
                 Ok(Some(dirichlet(*concentration, num_classes, &mut generator)))
             }
             Proportions::Given(values) if values.len() != num_classes => Err(Error::Mismatch {
@@ -96,7 +155,7 @@ impl StreamConfig {
             ));
         }
         if subset.choose == Choose::Random {
-            shuffle(&mut ids, &mut generator(self.seed, Purpose::Subset, 0));
+            shuffle(&mut ids, &mut generator(self.seed, Choice::Subset, 0));
         }
         ids.truncate(subset.count);
         ids.sort_unstable();
@@ -113,7 +172,7 @@ impl StreamConfig {
         for (id, &label) in labels.iter().enumerate() {
             classes[label].push(id as SampleId);
         }
-        let mut random = generator(self.seed, Purpose::Subset, 0);
+        let mut random = generator(self.seed, Choice::Subset, 0);
         if self
             .subset
             .is_none_or(|subset| subset.choose == Choose::Random)
@@ -269,7 +328,8 @@ fn correlated(
 }
 
 /// A draw from the symmetric Dirichlet distribution: gamma variates divided by their sum. They are
-/// kept as logarithms, `ln G(a) = ln G(a + 1) + ln U / a`, since for small `a` most are nearly zero.
+/// kept as logarithms, `ln G(a) = ln G(a + 1) + ln U / a`, since for small `a` most are nearly zero. The gamma variates are
+/// those of `rand_distr`: plans that draw them stay the same only as long as its algorithm does.
 fn dirichlet(concentration: f64, count: usize, generator: &mut ChaCha8Rng) -> Vec<f64> {
     let gamma = Gamma::new(concentration + 1.0, 1.0).expect("the concentration was checked");
     let logarithms: Vec<f64> = (0..count)
@@ -284,28 +344,16 @@ fn dirichlet(concentration: f64, count: usize, generator: &mut ChaCha8Rng) -> Ve
     weights.iter().map(|weight| weight / sum).collect()
 }
 
-/// What random numbers are for. Each purpose has a stream of its own, so that changing one choice
-/// leaves the others as they were.
+/// The random choices of a plan. Each has a stream of its own, so that changing one leaves the others as they were.
 #[derive(Clone, Copy)]
-enum Purpose {
+enum Choice {
     Order,
     Subset,
     Proportions,
 }
 
-fn generator(seed: u64, purpose: Purpose, index: usize) -> ChaCha8Rng {
-    let mut key = *b"ttac stream plan, version 1.....";
-    key[23] = purpose as u8;
-    key[24..].copy_from_slice(&seed.to_le_bytes());
-    let mut generator = ChaCha8Rng::from_seed(key);
-    generator.set_stream(index as u64);
-    generator
-}
-
-/// Fisher and Yates. Written out, because a plan must not change with the version of a dependency.
-fn shuffle<T>(items: &mut [T], generator: &mut ChaCha8Rng) {
-    for last in (1..items.len()).rev() {
-        let wide = u128::from(generator.next_u64()) * (last as u128 + 1);
-        items.swap(last, (wide >> 64) as usize);
-    }
+fn generator(seed: u64, choice: Choice, index: usize) -> ChaCha8Rng {
+    Purpose::new(*b"ttac stream plan, versi.")
+        .with(23, [choice as u8])
+        .stream(seed, index as u64)
 }

@@ -1,31 +1,32 @@
-//! Batches prepared on a thread of their own, so that the step never waits for its input.
+//! Preparation of batches on a thread of their own, so that a step never waits for its input.
 
 use std::sync::mpsc::SyncSender;
 
 use burn::tensor::{Device, Tensor};
+use rand::Rng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{Rotations, TrainConfig};
 use crate::checkpoint::{InputContract, Objective};
-use crate::data::{Dataset, Draw, Images, SampleId, augment, rotate};
+use crate::data::{Dataset, DatasetExt, Draw, Images, SampleId, Samples, augment, rotate};
+use crate::rng::seeded;
 use crate::{Error, Result};
 
 /// The input of one step.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// `[batch, height, width, 3]`; for `simclr` all first views and then all second views.
+    /// The images, `[batch, height, width, 3]`; for `simclr` all first views and then all second views.
     pub images: Tensor<4>,
-    /// Their classes; for `simclr` of one view.
+    /// The classes of the images; for `simclr` those of one view.
     pub labels: Vec<usize>,
-    /// Turned images and by how many quarters, for `rotation`.
+    /// The turned images and by how many quarters each is turned, for `rotation`.
     pub turned: Option<(Tensor<4>, Vec<usize>)>,
-    /// Seed of dropout, where the network has it.
+    /// The seed of dropout, for networks that have it.
     pub draw: u64,
 }
 
-/// Which images are learned from, and which are kept back.
+/// The division of a data set into images to learn from and images that are held out.
 pub(super) struct Division {
     pub train: Vec<SampleId>,
     pub held_out: Vec<SampleId>,
@@ -57,7 +58,7 @@ impl Division {
         self.train.len() / config.batch_size
     }
 
-    /// The order of an epoch.
+    /// Returns the order of the training images in an epoch.
     fn order(&self, config: &TrainConfig, epoch: usize) -> Vec<SampleId> {
         let mut ids = self.train.clone();
         ids.shuffle(&mut stream(config.seed, epoch, ORDER));
@@ -70,11 +71,9 @@ const ORDER: u64 = 2;
 const TURNS: u64 = 3;
 const DROPOUT: u64 = 4;
 
-/// One stream of random numbers per purpose and epoch.
+/// Returns the stream of random numbers for a purpose and an epoch.
 fn stream(seed: u64, epoch: usize, purpose: u64) -> ChaCha8Rng {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(purpose << 32 | epoch as u64);
-    rng
+    seeded(seed, purpose << 32 | epoch as u64)
 }
 
 /// Everything the preparing thread reads.
@@ -114,31 +113,31 @@ impl Loader<'_> {
                 epoch: epoch as u64,
                 view,
             };
-            augment(&batch.samples, self.config.augmentation, draw)
+            augment(ids, &batch.samples, self.config.augmentation, draw)
         };
-        let normalise = |images: &Images| self.input.normalise(images, self.device);
-        let mut images = view(0);
+        let normalise = |samples: &Samples| self.input.normalise(samples, self.device);
+        let mut images = view(0)?;
         let turned = match self.config.objective {
             Objective::Plain => None,
             Objective::Simclr => {
-                images.pixels.extend(view(1).pixels);
+                images.append(view(1)?)?;
                 None
             }
             Objective::Rotation => {
-                let (turned, turns) = self.turn(&images, ids, epoch);
-                Some((normalise(&turned)?, turns))
+                let (turned, turns) = self.turn(images.as_images()?, ids, epoch);
+                Some((normalise(&turned.into())?, turns))
             }
         };
         Ok(Prepared {
             images: normalise(&images)?,
-            labels: batch.labels,
+            labels: batch.known_labels(self.data.name())?.to_vec(),
             turned,
             draw: stream(self.config.seed ^ ids[0].rotate_left(32), epoch, DROPOUT).next_u64(),
         })
     }
 
-    /// The turned images of a batch: all upright ones, then all by one quarter, and so on; or one
-    /// of each.
+    /// Turns the images of a batch: all upright ones, then all by one quarter, and so on; or one of
+    /// each. Returns them with the number of quarters of each.
     fn turn(&self, images: &Images, ids: &[SampleId], epoch: usize) -> (Images, Vec<usize>) {
         use rand::RngExt;
         match self.config.rotations {

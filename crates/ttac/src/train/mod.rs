@@ -1,4 +1,4 @@
-//! The source side: training a network before it meets the world.
+//! Training of a network on labelled source images, before it is adapted.
 //!
 //! A [`Trainer`] minimises one of three objectives over a labelled data set:
 //!
@@ -26,49 +26,50 @@ pub use trainer::{Ended, EpochReport, StepReport, Trainer, Watch};
 use crate::checkpoint::{Augmentation, Objective};
 use crate::{Error, Result};
 
-/// All constants of a training run.
+/// The constants of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
     /// What is minimised.
     pub objective: Objective,
-    /// Passes over the training images.
+    /// The number of passes over the training images.
     pub epochs: usize,
-    /// Images in a step; what is left at the end of an epoch waits for the next shuffle.
+    /// The number of images in a step. Images that do not fill a batch at the end of an epoch are left
+    /// out until the next shuffle.
     pub batch_size: usize,
     /// The highest learning rate.
     pub learning_rate: f64,
-    /// Epochs over which the learning rate rises to it from zero.
+    /// The number of epochs over which the learning rate rises from zero to its highest value.
     pub warm_up_epochs: f64,
-    /// How the learning rate falls.
+    /// How the learning rate falls after that.
     pub schedule: Schedule,
-    /// What the parameters move by.
+    /// How the optimiser moves the parameters.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rule: Rule,
-    /// Share of the old direction that SGD keeps.
+    /// The share of the old direction that SGD keeps.
     pub momentum: f32,
-    /// Pull of all parameters towards zero.
+    /// The pull of all parameters towards zero.
     pub weight_decay: f32,
-    /// Share of a label's weight that is spread over all classes.
+    /// The share of a label's weight that is spread over all classes.
     pub label_smoothing: f32,
-    /// Spread it over the other classes only, as DGCNN is trained.
+    /// Whether that share is spread over the other classes only, as DGCNN is trained.
     #[serde(default, skip_serializing_if = "is_default")]
     pub smooth_others: bool,
-    /// How images are varied. The contrastive views of `simclr` are always [`Augmentation::Simclr`].
+    /// How the images are varied. The contrastive views of `simclr` are always [`Augmentation::Simclr`].
     pub augmentation: Augmentation,
     /// Which turned images the rotation head sees.
     pub rotations: Rotations,
     /// How many training images are kept back to measure the error on.
     pub held_out: usize,
-    /// Seed of everything random.
+    /// The seed of everything random.
     pub seed: u64,
 }
 
-/// What the parameters move by.
+/// How the optimiser moves the parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// SGD with momentum.
+    /// Stochastic gradient descent with momentum.
     #[default]
     Sgd,
     /// Adam with PyTorch's constants; `momentum` has no meaning.
@@ -83,15 +84,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rotations {
-    /// All four of each image.
+    /// All four rotations of each image.
     All,
-    /// One of each image, drawn at random: less than half the cost.
+    /// One rotation of each image, drawn at random, at less than half the cost.
     Random,
 }
 
 impl TrainConfig {
-    /// SGD with momentum 0.9, weight decay 5e-4 and a cosine from 0.1 over batches of 128; for
-    /// `simclr` batches of 256 and weight decay 1e-4 as published.
+    /// Returns the constants for images: SGD with momentum 0.9, weight decay 5e-4 and a cosine from 0.1
+    /// over batches of 128; for `simclr` batches of 256 and weight decay 1e-4, as published.
     pub fn new(objective: Objective, epochs: usize) -> Self {
         let joint = objective == Objective::Simclr;
         Self {
@@ -117,8 +118,9 @@ impl TrainConfig {
         }
     }
 
-    /// As DGCNN is trained on clouds: Adam with a rate of 1e-3 that is halved when the loss has not fallen for ten epochs, weight decay
-    /// 1e-4, batches of 32, a fifth of a label's weight on the other classes. (Published are 300 epochs.)
+    /// Returns the constants that DGCNN is trained with on clouds: Adam with a rate of 1e-3 that is
+    /// halved when the loss has not fallen for ten epochs, weight decay 1e-4, batches of 32, and a fifth
+    /// of a label's weight on the other classes. The published run has 300 epochs.
     pub fn clouds(epochs: usize) -> Self {
         Self {
             batch_size: 32,
@@ -135,7 +137,7 @@ impl TrainConfig {
         }
     }
 
-    /// Everything that is wrong with it.
+    /// Checks every value; the error lists all that are wrong.
     pub fn validate(&self) -> Result<()> {
         let mut problems = Vec::new();
         let mut check = |holds: bool, problem: &str| {
@@ -171,12 +173,6 @@ impl TrainConfig {
             problems.push("`augmentation` must be known".to_owned());
         }
         problems.extend(self.schedule.problems(self.epochs));
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(Error::Invalid {
-            what: "training configuration",
-            problem: problems.join("; "),
-        })
+        Error::invalid_if_any("training configuration", &problems)
     }
 }

@@ -1,4 +1,4 @@
-//! What a training step minimises.
+//! The loss that a training step minimises.
 
 use burn::tensor::{Tensor, TensorData};
 
@@ -9,22 +9,23 @@ use crate::best;
 use crate::checkpoint::Objective;
 use crate::loss::{LabelSmoothing, contrastive, cross_entropy, smoothed_cross_entropy};
 
-/// Weights of classification and of the contrastive loss in joint training, as published.
+/// The weight of classification in joint training, as published.
 const CLASSIFICATION_WEIGHT: f64 = 0.9;
+/// The weight of the contrastive loss in joint training, as published.
 const CONTRASTIVE_WEIGHT: f64 = 0.1;
 
 /// A step's loss before its backward pass.
 #[derive(Clone, Debug)]
 pub struct Objectives {
-    /// What is minimised.
+    /// The loss that is minimised.
     pub loss: Tensor<1>,
     /// The self-supervised part, for the log.
     pub auxiliary: Option<Tensor<1>>,
-    /// How many images were classified rightly, and of how many.
+    /// The number of images that were classified rightly, and the number of images.
     pub right: (usize, usize),
 }
 
-/// The objective of one prepared batch on a network in training.
+/// Computes the objective of one prepared batch on a network in training.
 ///
 /// # Panics
 /// If the network lacks the head that the objective needs; [`super::Trainer`] makes sure of it.
@@ -53,7 +54,7 @@ pub fn objective<B: Backbone>(network: &B, prepared: Prepared, config: &TrainCon
     let features = network.features(images, NormMode::BatchUpdating);
     let logits = network.logits(features.clone());
     match config.objective {
-        Objective::Plain => unreachable!("it was made above"),
+        Objective::Plain => unreachable!("it returned above"),
         Objective::Simclr => {
             labels.extend_from_within(..);
             let projections = network.projection(features).expect("a projection head");
@@ -79,7 +80,7 @@ pub fn objective<B: Backbone>(network: &B, prepared: Prepared, config: &TrainCon
     }
 }
 
-/// How many rows have their largest score at the label, and how many rows there are.
+/// Counts the rows whose largest score is that of the label, and all rows.
 pub(super) fn right(logits: &Tensor<2>, labels: &[usize]) -> (usize, usize) {
     let [_, classes] = logits.dims();
     let data: TensorData = logits.to_data();

@@ -8,26 +8,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Schedule {
-    /// It does not.
+    /// The learning rate does not fall.
     Constant {},
-    /// Half a cosine, moving at every step, down to a share of the highest rate.
+    /// The learning rate follows half a cosine, step by step, down to a share of the highest rate.
     Cosine {
-        /// The share at the end.
+        /// The share of the highest rate at the end.
         floor: f64,
     },
-    /// By a factor at the start of given epochs, counted from zero.
+    /// The learning rate is multiplied by a factor at the start of given epochs.
     Step {
-        /// The epochs.
+        /// The epochs at whose start it is multiplied, counted from zero.
         milestones: Vec<usize>,
-        /// The factor.
+        /// The factor, for example 0.1.
         factor: f64,
     },
-    /// By a factor after every so many epochs in which the mean training loss did not fall, as PyTorch's
-    /// `ReduceLROnPlateau`: an epoch is better than the best before if its loss is below that by one in ten thousand.
+    /// The learning rate is multiplied by a factor when the mean training loss has not fallen for some
+    /// epochs, as PyTorch's `ReduceLROnPlateau` does it. An epoch is better than the best before if its
+    /// loss is below that by one in ten thousand.
     Plateau {
-        /// The factor.
+        /// The factor, for example 0.5.
         factor: f64,
-        /// Epochs without a better loss that are let pass.
+        /// The number of epochs without a better loss that are let pass.
         patience: usize,
         /// The least share of the highest rate.
         floor: f64,
@@ -42,7 +43,8 @@ impl Schedule {
         floor: 0.01,
     };
 
-    /// The share after epochs with these mean losses, for [`Plateau`](Self::Plateau); one for the others.
+    /// Returns the share of the learning rate that [`Plateau`](Self::Plateau) leaves after epochs with
+    /// these mean losses; one for the other schedules.
     ///
     /// ```
     /// use ttac::train::Schedule;
@@ -76,6 +78,7 @@ impl Schedule {
         share
     }
 
+    /// Lists what is wrong with the schedule for a run of so many epochs.
     pub(super) fn problems(&self, epochs: usize) -> Vec<String> {
         match self {
             Self::Constant {} => Vec::new(),
@@ -102,7 +105,8 @@ impl Schedule {
         }
     }
 
-    /// The share of the highest learning rate at a time, both in epochs; `epochs` is the end.
+    /// Returns the share of the highest learning rate at a time. All times are in epochs, and `epochs`
+    /// is the end of the run.
     ///
     /// ```
     /// use ttac::train::Schedule;

@@ -1,4 +1,4 @@
-//! A training run between two steps.
+//! The saved state of a training run between two steps.
 
 use std::path::Path;
 
@@ -6,36 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
 use crate::archive::{self, Array, Arrays, Kind};
-use crate::backbone::{Architecture, Network, load_tensors, tensors};
-use crate::checkpoint::{InputContract, LoadReport};
+use crate::backbone::{Architecture, Network, tensors};
+use crate::checkpoint::{InputContract, fill};
 use crate::optim::Optimiser;
 use crate::{Error, Result};
 
-/// Version of the header.
+/// The version of the header. A file with another one is refused.
 const FORMAT: u32 = 1;
 
-/// Name of the optimiser's bytes, and prefix of the network's tensors.
+/// The name of the optimiser's bytes.
 const OPTIMISER: &str = "optimiser";
+/// The prefix of the names of the network's tensors.
 const NETWORK: &str = "network.";
 
-/// What is written beside the tensors.
+/// The header of a saved run, which stands beside the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct State {
+pub(super) struct TrainingHeader {
     pub format: u32,
     pub config: TrainConfig,
     pub architecture: Architecture,
     pub input: InputContract,
-    /// Name and size of the data set.
+    /// The name and the size of the data set.
     pub data: (String, usize),
-    /// Steps done.
+    /// The number of steps that are done.
     pub step: usize,
     pub tally: Tally,
     /// The reports of the epochs that are over, as lines of JSON.
     pub log: Vec<String>,
 }
 
-/// Sums over the steps of an epoch. The losses are kept as bits, which JSON cannot round.
+/// Sums over the steps of an epoch. The losses are kept as bits, so that JSON does not round them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tally {
@@ -68,7 +69,7 @@ impl Tally {
     }
 }
 
-impl State {
+impl TrainingHeader {
     pub fn new(
         config: TrainConfig,
         architecture: Architecture,
@@ -87,6 +88,7 @@ impl State {
         }
     }
 
+    /// Writes the run to a file, with the network and the optimiser.
     pub fn save(&self, path: &Path, network: &Network, optimiser: &Optimiser) -> Result<()> {
         let mut arrays = Arrays::default();
         for (key, data) in tensors(network) {
@@ -96,7 +98,8 @@ impl State {
         archive::save(path, Kind::Training, self, &arrays)
     }
 
-    /// The state, and network and optimiser filled with what it holds.
+    /// Reads a run from a file, fills the optimiser, and fills the network that `network` makes of the
+    /// header.
     pub fn load(
         path: &Path,
         network: impl FnOnce(&Self) -> Result<Network>,
@@ -112,14 +115,7 @@ impl State {
         }
         optimiser.restore(&arrays.u8(OPTIMISER)?)?;
         let network = network(&state)?;
-        let (report, fitting) = LoadReport::sort(&network, arrays.tensors(NETWORK));
-        if !report.is_complete() {
-            return Err(Error::Weights {
-                path: path.to_owned(),
-                architecture: state.architecture.name(),
-                report: Box::new(report),
-            });
-        }
-        Ok((state, load_tensors(network, &fitting)))
+        let network = fill(path, &state.architecture, network, arrays.tensors(NETWORK))?;
+        Ok((state, network))
     }
 }

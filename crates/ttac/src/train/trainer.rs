@@ -1,4 +1,4 @@
-//! The loop over steps and epochs.
+//! The trainer, which loops over steps and epochs.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,68 +11,69 @@ use serde::Serialize;
 
 use super::loader::{Division, Loader, Prepared};
 use super::objective::{objective, right};
-use super::state::{State, Tally};
+use super::state::{Tally, TrainingHeader};
 use super::{Rule, TrainConfig};
 use crate::backbone::{
     Adaptable, Architecture, Backbone, Network, NormMode, load_tensors, tensors,
 };
 use crate::checkpoint::{InputContract, Objective};
-use crate::data::{Dataset, SampleId, rotate};
+use crate::data::{Dataset, DatasetExt, SampleId, rotate};
 use crate::optim::{Optimiser, OptimiserConfig};
 use crate::{Error, Result};
 
-/// Batches that wait, prepared, for their step.
+/// The number of prepared batches that wait for their step.
 const PREPARED_BATCHES: usize = 3;
 
-/// Images in a forward pass of the held-out ones; has no influence on the result.
+/// The number of held-out images in a forward pass, which has no influence on the result.
 const EVALUATION_BATCH: usize = 250;
 
-/// What a step did.
+/// What a training step did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
-    /// Steps done, of all in the run.
+    /// The number of steps that are done.
     pub step: usize,
-    /// Steps in the run.
+    /// The number of steps in the run.
     pub steps: usize,
-    /// The epoch, from zero.
+    /// The epoch, counted from zero.
     pub epoch: usize,
     /// The loss of this batch.
     pub loss: f64,
-    /// Mean error on the augmented images of this epoch so far, in percent.
+    /// The error on the augmented images of this epoch so far, in percent.
     pub error_percent: f64,
 }
 
-/// What an epoch did: a line of the log.
+/// What an epoch of training did; it becomes a line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochReport {
-    /// The epoch, from one.
+    /// The epoch, counted from one.
     pub epoch: usize,
-    /// Learning rate of its last step.
+    /// The learning rate of the step after the epoch.
     pub learning_rate: f64,
-    /// Mean loss.
+    /// The mean loss over the steps.
     pub loss: f64,
-    /// Mean of the self-supervised loss, for joint objectives.
+    /// The mean of the self-supervised loss, for joint objectives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auxiliary_loss: Option<f64>,
-    /// Error on the augmented training images while the network learned from them, in percent.
+    /// The error on the augmented training images while the network learned from them, in percent.
     pub train_error_percent: f64,
-    /// Error on the held-out training images, in percent.
+    /// The error on the held-out training images, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_out_error_percent: Option<f64>,
-    /// Error of the rotation head on all four rotations of the held-out images, in percent.
+    /// The error of the rotation head on all four rotations of the held-out images, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation_error_percent: Option<f64>,
 }
 
-/// Who follows a run, and may stop it.
+/// Receives reports of a training run, and can stop it.
 pub trait Watch {
-    /// After every step.
+    /// Receives the report of every step; `Break` stops the run.
     fn step(&mut self, report: &StepReport) -> ControlFlow<()>;
 
-    /// After every epoch, with its time in seconds (since the start or the last resumption).
+    /// Receives the report of every epoch, with its time in seconds since its start or the last
+    /// resumption.
     fn epoch(&mut self, report: &EpochReport, seconds: f64);
 
-    /// The network of an epoch that is the best so far on the held-out images. It may be kept.
+    /// Receives the network after every epoch that is the best so far on the held-out images.
     fn best(&mut self, _report: &EpochReport, _network: &Network) -> Result<()> {
         Ok(())
     }
@@ -87,18 +88,18 @@ pub enum Ended {
     Stopped,
 }
 
-/// A training run: see the [module](super).
+/// Runs a training; the [module](super) says how.
 pub struct Trainer {
-    state: State,
-    /// Always there, except during a step.
+    state: TrainingHeader,
+    /// The network, which is absent only during a step.
     network: Option<Network>,
     optimiser: Optimiser,
     device: Device,
 }
 
 impl Trainer {
-    /// A fresh run. Weights come from `from` where it has them (keys and shapes have to agree), and
-    /// are random where it has not.
+    /// Starts a run. Weights come from `from` where it has a tensor of the same key and shape, and are
+    /// random elsewhere.
     pub fn new(
         config: TrainConfig,
         architecture: Architecture,
@@ -108,6 +109,7 @@ impl Trainer {
         device: &Device,
     ) -> Result<Self> {
         config.validate()?;
+        data.check_labelled()?;
         let mut network = architecture.init(config.seed, device)?;
         if let Some(source) = from {
             network = load_tensors(network, &tensors(source));
@@ -118,12 +120,12 @@ impl Trainer {
             optimiser: optimiser(&config),
             network: Some(network.trainable(Adaptable::All)),
             device: device.clone(),
-            state: State::new(config, architecture, input, describe(data)),
+            state: TrainingHeader::new(config, architecture, input, describe(data)),
         })
     }
 
-    /// Continues the run whose state was saved in a file. Configuration, architecture and data have
-    /// to be those it was started with.
+    /// Continues the run whose state was saved in a file. Configuration, architecture and data must be
+    /// those that it was started with.
     pub fn resume(
         path: &Path,
         config: &TrainConfig,
@@ -131,8 +133,9 @@ impl Trainer {
         data: &dyn Dataset,
         device: &Device,
     ) -> Result<Self> {
+        data.check_labelled()?;
         let mut optimiser = optimiser(config);
-        let check = |state: &State| {
+        let check = |state: &TrainingHeader| {
             let pairs = [
                 ("configuration", json(&state.config), json(config)),
                 (
@@ -153,7 +156,7 @@ impl Trainer {
             }
             architecture.blank(device)
         };
-        let (state, network) = State::load(path, check, &mut optimiser)?;
+        let (state, network) = TrainingHeader::load(path, check, &mut optimiser)?;
         Ok(Self {
             state,
             network: Some(network.trainable(Adaptable::All)),
@@ -162,27 +165,27 @@ impl Trainer {
         })
     }
 
-    /// The network as it is now, without gradients.
+    /// Returns the network as it is now, without gradients.
     pub fn network(&self) -> Network {
         self.learning().valid()
     }
 
-    /// The network, with gradients.
+    /// Returns the network as it is now, with gradients.
     fn learning(&self) -> &Network {
         self.network.as_ref().expect("the network is put back")
     }
 
-    /// What images have to look like.
+    /// Returns the contract that the network's input fulfils.
     pub fn input(&self) -> &InputContract {
         &self.state.input
     }
 
-    /// Steps done.
+    /// Returns the number of steps that are done.
     pub fn step(&self) -> usize {
         self.state.step
     }
 
-    /// The log so far: a line of JSON for every epoch, see [`EpochReport`].
+    /// Returns the log so far: an [`EpochReport`] as a line of JSON for every epoch.
     pub fn log(&self) -> &[String] {
         &self.state.log
     }
@@ -237,6 +240,7 @@ impl Trainer {
         self.state.save(path, &self.network(), &self.optimiser)
     }
 
+    /// Takes one step on a prepared batch.
     fn learn(
         &mut self,
         prepared: Prepared,
@@ -277,7 +281,7 @@ impl Trainer {
         })
     }
 
-    /// The learning rate of the next step.
+    /// Returns the learning rate of the next step.
     fn learning_rate(&self, division: &Division) -> f64 {
         let config = &self.state.config;
         // The first step is one step into the warm-up: a rate of zero would waste it.
@@ -285,15 +289,11 @@ impl Trainer {
         let end = config.epochs as f64;
         let time = time.min(end);
         let share = config.schedule.share(time, config.warm_up_epochs, end);
-        let losses: Vec<f64> = self
-            .state
-            .log
-            .iter()
-            .filter_map(|line| loss_of(line))
-            .collect();
+        let losses: Vec<f64> = numbers(&self.state.log, "loss").collect();
         config.learning_rate * share * config.schedule.share_after(&losses)
     }
 
+    /// Measures the error on the held-out images, writes the epoch to the log and reports it.
     fn end_epoch(
         &mut self,
         data: &dyn Dataset,
@@ -315,12 +315,8 @@ impl Trainer {
             rotation_error_percent: rotation,
         };
         let line = serde_json::to_string(&report).expect("a report is plain JSON");
-        let best_before = self
-            .state
-            .log
-            .iter()
-            .filter_map(|line| held_out_error(line));
-        let best_before = best_before.fold(f64::INFINITY, f64::min);
+        let best_before =
+            numbers(&self.state.log, "held_out_error_percent").fold(f64::INFINITY, f64::min);
         if report
             .held_out_error_percent
             .is_none_or(|error| error < best_before)
@@ -332,6 +328,7 @@ impl Trainer {
         Ok(())
     }
 
+    /// Measures the errors on the held-out images.
     fn evaluate(&self, data: &dyn Dataset, ids: &[SampleId]) -> Result<Held> {
         if ids.is_empty() {
             return Ok(Held {
@@ -344,16 +341,12 @@ impl Trainer {
         let (mut rightly, mut turned_rightly) = (0, 0);
         for ids in ids.chunks(EVALUATION_BATCH) {
             let batch = data.batch(ids)?;
-            let images = &batch.samples.images;
-            let normalised = self.state.input.normalise(images, &self.device)?;
-            rightly += right(
-                &network.forward(normalised, NormMode::Running),
-                &batch.labels,
-            )
-            .0;
+            let normalised = self.state.input.normalise(&batch.samples, &self.device)?;
+            let scores = network.forward(normalised, NormMode::Running);
+            rightly += right(&scores, batch.known_labels(data.name())?).0;
             for quarter in (0..4_u8).filter(|_| rotates) {
-                let turned = rotate(images, &vec![quarter; ids.len()]);
-                let turned = self.state.input.normalise(&turned, &self.device)?;
+                let turned = rotate(batch.samples.as_images()?, &vec![quarter; ids.len()]);
+                let turned = self.state.input.normalise(&turned.into(), &self.device)?;
                 let scores = network.rotation(turned, NormMode::Running);
                 let scores = scores.expect("checked when the run was made");
                 turned_rightly += right(&scores, &vec![usize::from(quarter); ids.len()]).0;
@@ -373,14 +366,12 @@ struct Held {
     rotation: Option<f64>,
 }
 
-fn held_out_error(line: &str) -> Option<f64> {
-    let line: serde_json::Value = serde_json::from_str(line).ok()?;
-    line["held_out_error_percent"].as_f64()
-}
-
-fn loss_of(line: &str) -> Option<f64> {
-    let line: serde_json::Value = serde_json::from_str(line).ok()?;
-    line["loss"].as_f64()
+/// Reads a number from every line of a log that has it.
+fn numbers<'a>(log: &'a [String], field: &'a str) -> impl Iterator<Item = f64> + 'a {
+    log.iter().filter_map(move |line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        line[field].as_f64()
+    })
 }
 
 fn optimiser(config: &TrainConfig) -> Optimiser {
@@ -412,11 +403,11 @@ fn scalar(loss: &Tensor<1>) -> f64 {
     f64::from(loss.to_data().as_slice::<f32>().expect("losses are f32")[0])
 }
 
-/// A joint objective needs a head of its own.
+/// Refuses a network without the head that the objective needs.
 fn check_heads(network: &Network, architecture: &Architecture, objective: Objective) -> Result<()> {
     let problem = match objective {
         Objective::Simclr if !network.has_projection() => {
-            "`simclr` needs a projection head: set the field `projection`, e.g. to 128"
+            "`simclr` needs a projection head: set the field `projection`, for example to 128"
         }
         Objective::Rotation if !network.has_rotation() => {
             "`rotation` needs a rotation head, which `resnet26` has"

@@ -6,7 +6,7 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use ttac::checkpoint::Augmentation;
 use ttac::data::{
-    Adjustment, Crop, Dataset, Draw, Images, Samples, Shapes10, Split, Variation, augment, rotate,
+    Adjustment, Batch, Crop, Dataset, Draw, Images, SampleId, Shapes10, Split, Variation, rotate,
 };
 
 use crate::fixture;
@@ -23,9 +23,18 @@ const DRAW: Draw = Draw {
     view: 0,
 };
 
-fn samples(ids: &[u64]) -> Samples {
+fn samples(ids: &[u64]) -> Batch {
     let data = Shapes10::standard(Split::Test);
-    data.batch(ids).unwrap().samples
+    data.batch(ids).unwrap()
+}
+
+fn augment_as(ids: &[SampleId], batch: &Batch, augmentation: Augmentation, draw: Draw) -> Images {
+    let varied = ttac::data::augment(ids, &batch.samples, augmentation, draw);
+    varied.unwrap().into_images().unwrap()
+}
+
+fn augment(batch: &Batch, augmentation: Augmentation, draw: Draw) -> Images {
+    augment_as(&batch.ids, batch, augmentation, draw)
 }
 
 /// Many variations of one size.
@@ -137,12 +146,8 @@ fn seed_epoch_view_and_id_all_matter() {
         for other in others {
             assert_ne!(images, augment(&samples, augmentation, other), "{other:?}");
         }
-        let ids = vec![5, 6, 7];
-        let renamed = Samples {
-            ids,
-            images: samples.images.clone(),
-        };
-        assert_ne!(images, augment(&renamed, augmentation, DRAW));
+        let renamed = augment_as(&[5, 6, 7], &samples, augmentation, DRAW);
+        assert_ne!(images, renamed);
     }
 }
 
@@ -180,9 +185,10 @@ fn draws_are_the_same_on_every_machine() {
 fn what_is_not_known_is_not_varied() {
     let samples = samples(&[0, 1, 2]);
     for augmentation in [Augmentation::None, Augmentation::Unknown] {
-        assert_eq!(augment(&samples, augmentation, DRAW), samples.images);
+        let images = samples.samples.as_images().unwrap();
+        assert_eq!(augment(&samples, augmentation, DRAW), *images);
         let nothing = Variation::draw(augmentation, [32, 32], &mut DRAW.rng(0));
-        let image = &samples.images.pixels[..32 * 32 * 3];
+        let image = &images.pixels[..32 * 32 * 3];
         assert_eq!(nothing.apply(image, [32, 32]), image);
     }
 }
@@ -315,9 +321,10 @@ fn images_may_have_any_size() {
                 .map(|i| (i % 251) as u8)
                 .collect(),
         };
-        let samples = Samples {
+        let samples = Batch {
             ids: (0..20).collect(),
-            images,
+            samples: images.into(),
+            labels: None,
         };
         for augmentation in RANDOM {
             let varied = augment(&samples, augmentation, DRAW);
@@ -350,7 +357,7 @@ fn rotations_are_those_of_torch() {
 
 #[test]
 fn four_quarter_turns_are_none() {
-    let images = samples(&[0, 1]).images;
+    let images = samples(&[0, 1]).samples.into_images().unwrap();
     let turn = |images: &Images| rotate(images, &[1, 3]);
     let half = turn(&turn(&images));
     assert_eq!(half, rotate(&images, &[2, 2]));

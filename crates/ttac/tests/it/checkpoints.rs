@@ -10,17 +10,23 @@ use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 use ttac::backbone::{Architecture, Backbone, Network, map_tensors, tensors};
 use ttac::checkpoint::{
-    Augmentation, Checkpoint, FORMAT, Header, InputContract, InputKind, Objective, Provenance,
-    export, fingerprint, foreign_tensors, import,
+    Augmentation, Checkpoint, FORMAT, Header, InputContract, Objective, Provenance, export,
+    fingerprint, foreign_tensors, import,
 };
 use ttac::{Error, Result};
 
 use crate::fixture::{self, filled};
 
+/// A named architecture for ten classes with some fields changed.
+fn changed(name: &str, fields: &[(&str, &str)]) -> Architecture {
+    let named = Architecture::by_name(name, 10).unwrap();
+    fields.iter().fold(named, |architecture, (field, value)| {
+        architecture.with_field(field, value).unwrap()
+    })
+}
+
 fn tiny() -> Architecture {
-    let architecture = Architecture::by_name("resnet20-cifar", 10).unwrap();
-    let architecture = architecture.with_field("depth", "8").unwrap();
-    architecture.with_field("width", "4").unwrap()
+    changed("resnet20-cifar", &[("depth", "8"), ("width", "4")])
 }
 
 fn by_formula() -> Network {
@@ -33,8 +39,7 @@ fn checkpoint() -> Checkpoint {
             format: FORMAT,
             architecture: tiny(),
             classes: (0..10).map(|i| format!("class {i}")).collect(),
-            input: InputContract {
-                kind: InputKind::Image,
+            input: InputContract::Images {
                 height: 32,
                 width: 32,
                 mean: [0.485, 0.456, 0.406],
@@ -198,9 +203,8 @@ fn a_truncated_safetensors_file_is_named() {
 #[test]
 fn a_missing_file_is_named() {
     let folder = Folder::new();
-    let path = folder.file("nothing.safetensors");
-    let message = folder.message(load(&path));
-    assert!(message == "cannot read `nothing.safetensors`", "{message}");
+    let message = folder.message(load(&folder.file("nothing.safetensors")));
+    assert_eq!(message, "cannot read `nothing.safetensors`");
 }
 
 #[test]
@@ -237,6 +241,30 @@ fn another_architecture_is_reported_key_by_key() {
 }
 
 #[test]
+fn norms_that_a_file_of_dgcnn_holds_twice_are_passed_over() {
+    let fields = [("k", "6"), ("width", "8"), ("embedding", "32")];
+    let architecture = changed("dgcnn", &fields);
+    let network = architecture.init(3, &Device::flex()).unwrap();
+    let mut values = tensors(&network);
+    for layer in 1..=5 {
+        for part in ["weight", "bias", "running_mean", "running_var"] {
+            let norm = values[&format!("bn{layer}.{part}")].clone();
+            values.insert(format!("conv{layer}.1.{part}"), norm);
+        }
+    }
+    let views = values.iter().map(|(key, data)| {
+        let view = TensorView::new(Dtype::F32, data.shape().to_vec(), data.as_bytes());
+        (key, view.unwrap())
+    });
+    let folder = Folder::new();
+    let bytes = safetensors::serialize(views, None).unwrap();
+    let path = folder.write("dgcnn.safetensors", bytes);
+    let (read, report) = import(&path, &architecture, false, &Device::flex()).unwrap();
+    assert_eq!(tensors(&read), tensors(&network));
+    assert!(report.is_complete(), "{report}");
+}
+
+#[test]
 fn partial_imports_are_possible_when_asked_for() {
     let deeper = tiny().with_field("depth", "14").unwrap();
     let (network, report) = import(&torch_file("zip.pt"), &deeper, true, &Device::flex()).unwrap();
@@ -254,9 +282,8 @@ fn a_wrong_number_of_classes_is_explained() {
     let result = import(&torch_file("zip.pt"), &hundred, false, &Device::flex());
     let message = folder.message(result);
     assert!(message.contains("shape       linear.weight expected [100, 16], found [10, 16]"));
-    assert!(
-        message.ends_with("hint: the file's classifier has 10 classes: say so with `--classes 10`")
-    );
+    let hint = "hint: the file's classifier has 10 classes: build the network with as many";
+    assert!(message.ends_with(hint), "{message}");
 }
 
 #[test]
@@ -300,40 +327,53 @@ fn with_header(folder: &Folder, change: impl Fn(String) -> String) -> PathBuf {
 #[test]
 fn a_header_that_lies_is_found_out() {
     let folder = Folder::new();
-    let message = |from: &str, to: &str| {
+    for (from, to, expected) in [
+        // The shape it promises is not the one it has.
+        (
+            "\"width\":4",
+            "\"width\":8",
+            "shape       conv1.weight expected [8, 3, 3, 3], found [4, 3, 3, 3]",
+        ),
+        // Nor may it make us allocate without bounds.
+        (
+            "\"width\":4",
+            "\"width\":4000000000",
+            "`width` must be 1 to 100000, found 4000000000",
+        ),
+        (
+            "\"depth\":8",
+            "\"depth\":9",
+            "`depth` must be 6n + 2 with n >= 1, found 9",
+        ),
+        ("\"class 3\",", "", "9 class names for 10 classes"),
+        (
+            "0.229",
+            "0.0",
+            "standard deviation [0.0, 0.224, 0.225] is not positive",
+        ),
+        (
+            "\"format\":1",
+            "\"format\":7",
+            "header version 7, expected 1",
+        ),
+        (
+            "\"objective\":\"plain\"",
+            "\"objective\":\"world peace\"",
+            "its header is damaged",
+        ),
+        (
+            "\"classes\"",
+            "\"colour\":1,\"classes\"",
+            "unknown field `colour`",
+        ),
+    ] {
         let path = with_header(&folder, |header| {
             assert!(header.contains(from), "{header}");
             header.replace(from, to)
         });
-        folder.message(load(&path))
-    };
-    // The shape it promises is not the one it has.
-    let text = message("\"width\":4", "\"width\":8");
-    assert!(text.contains("shape       conv1.weight expected [8, 3, 3, 3], found [4, 3, 3, 3]"));
-    // Nor may it make us allocate without bounds.
-    let text = message("\"width\":4", "\"width\":4000000000");
-    assert!(
-        text.contains("`width` must be 1 to 100000, found 4000000000"),
-        "{text}"
-    );
-    let text = message("\"depth\":8", "\"depth\":9");
-    assert!(
-        text.contains("`depth` must be 6n + 2 with n >= 1, found 9"),
-        "{text}"
-    );
-    let text = message("\"class 3\",", "");
-    assert!(text.contains("9 class names for 10 classes"), "{text}");
-    let text = message("0.229", "0.0");
-    assert!(
-        text.contains("standard deviation [0.0, 0.224, 0.225] is not positive"),
-        "{text}"
-    );
-    let text = message("\"format\":1", "\"format\":7");
-    assert!(text.contains("header version 7, expected 1"), "{text}");
-    let text = message("\"objective\":\"plain\"", "\"objective\":\"world peace\"");
-    assert!(text.contains("its header is damaged"), "{text}");
-    let text = message("\"classes\"", "\"colour\":1,\"classes\"");
-    assert!(text.contains("unknown field `colour`"), "{text}");
+        let text = folder.message(load(&path));
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[test]
@@ -344,7 +384,7 @@ fn safetensors_without_our_header_point_to_import() {
     assert_eq!(
         folder.message(load(&path)),
         "`plain.safetensors` is not a ttac checkpoint: safetensors without a ttac header\n\
-         hint: weights of other programs come in by `ttac import`"
+         hint: weights of other programs have to be imported"
     );
 }
 
@@ -406,20 +446,18 @@ fn transformer(fields: &[(&str, &str)]) -> Architecture {
         ("depth", "2"),
         ("mlp", "40"),
     ];
-    let named = Architecture::by_name("vit-tiny-4", 10).unwrap();
-    let all = small.iter().chain(fields);
-    all.fold(named, |a, (field, value)| {
-        a.with_field(field, value).unwrap()
-    })
+    changed("vit-tiny-4", &[&small, fields].concat())
 }
 
 fn transformer_checkpoint(architecture: Architecture) -> Checkpoint {
     let network = architecture.init(3, &Device::flex()).unwrap();
-    let size = architecture.image_size();
+    let size = architecture.input().size();
     let mut checkpoint = checkpoint();
     checkpoint.header.architecture = architecture;
-    checkpoint.header.input.height = size;
-    checkpoint.header.input.width = size;
+    let InputContract::Images { height, width, .. } = &mut checkpoint.header.input else {
+        panic!("{:?}", checkpoint.header.input);
+    };
+    [*height, *width] = size;
     Checkpoint {
         network,
         ..checkpoint
@@ -452,52 +490,49 @@ fn a_transformer_of_other_sizes_is_named_with_both_shapes_and_the_way_out() {
         export(&transformer_checkpoint(transformer(fields)), &path).unwrap();
     };
     let message = || folder.message(import(&path, &transformer(&[]), false, &Device::flex()));
-    let hint = |fields: &str| {
-        format!("hint: the file holds a transformer of other sizes: say so with `--set {fields}`")
-    };
+    let hint = |fields: &str| format!("hint: the file holds a network of other sizes: {fields}");
 
     written(&[("image_size", "56")]);
     let found = message();
     let shape = "shape       pos_embed expected [1, 65, 24], found [1, 197, 24]";
     assert!(found.contains(shape), "{found}");
-    assert!(found.ends_with(&hint("image_size=56")), "{found}");
+    assert!(found.ends_with(&hint("`image_size` 56")), "{found}");
 
     written(&[("image_size", "224"), ("patch", "16")]);
     let found = message();
     let shape = "shape       patch_embed.proj.weight expected [24, 3, 4, 4], found [24, 3, 16, 16]";
     assert!(found.contains(shape), "{found}");
     assert!(
-        found.ends_with(&hint("patch=16 --set image_size=224")),
+        found.ends_with(&hint("`patch` 16, `image_size` 224")),
         "{found}"
     );
 
     written(&[("depth", "3"), ("mlp", "48")]);
     let found = message();
-    assert!(found.ends_with(&hint("mlp=48 --set depth=3")), "{found}");
+    assert!(found.ends_with(&hint("`mlp` 48, `depth` 3")), "{found}");
     written(&[("depth", "1")]);
     let found = message();
-    assert!(found.ends_with(&hint("depth=1")), "{found}");
+    assert!(found.ends_with(&hint("`depth` 1")), "{found}");
 
     written(&[("width", "48")]);
     let found = message();
-    assert!(
-        found.ends_with("the number of `heads`, which no shape tells, has to be set too"),
-        "{found}"
-    );
+    let untold = hint("`width` 48; no shape tells `heads`, which has to be set too");
+    assert!(found.ends_with(&untold), "{found}");
 
     written(&[("num_classes", "7")]);
     let found = message();
-    assert!(
-        found.ends_with("hint: the file's classifier has 7 classes: say so with `--classes 7`"),
-        "{found}"
-    );
+    let classes = "hint: the file's classifier has 7 classes: build the network with as many";
+    assert!(found.ends_with(classes), "{found}");
 }
 
 #[test]
 fn a_transformer_with_another_input_contract_is_not_written() {
     let folder = Folder::new();
     let mut wrong = transformer_checkpoint(transformer(&[]));
-    wrong.header.input.height = 28;
+    let InputContract::Images { height, .. } = &mut wrong.header.input else {
+        panic!("{:?}", wrong.header.input);
+    };
+    *height = 28;
     let found = folder.message(wrong.save(&folder.file("model.safetensors")));
     assert_eq!(
         found,

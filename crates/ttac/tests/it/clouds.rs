@@ -10,16 +10,22 @@ use hdf5_pure::FileBuilder;
 use ttac::burn;
 use ttac::checkpoint::{Augmentation, InputContract};
 use ttac::data::{
-    Dataset, Draw, Images, ModelNet10Voxels, ModelNet40, ModelNet40C, ModelNet40Text, OpenOptions,
-    Samples, Shapes10, Solids10, Split, augment, open,
+    Clouds, CorruptedClouds, Dataset, DatasetExt, Draw, Images, ModelNet10Voxels, ModelNet40Text,
+    OpenOptions, Part, Samples, Shapes10, Solids10, Split, augment, open, open_modelnet40_c,
+    open_modelnet40_hdf5,
 };
 
+use crate::files::{npy, problem};
 use crate::fixture::note;
 use crate::real::at_hand;
 
 fn clouds(data: &dyn Dataset, ids: &[u64]) -> (usize, Vec<f32>) {
-    let images = data.batch(ids).unwrap().samples.images;
-    (images.height, images.to_clouds().unwrap())
+    let Clouds { points, values } = data.batch(ids).unwrap().samples.into_clouds().unwrap();
+    (points, values)
+}
+
+fn of_points(points: usize, values: Vec<f32>) -> Samples {
+    Clouds { points, values }.into()
 }
 
 fn length(point: &[f32]) -> f32 {
@@ -29,7 +35,7 @@ fn length(point: &[f32]) -> f32 {
 #[test]
 fn solids_are_balanced_and_lie_in_the_unit_ball() {
     let data = Solids10::new(Split::Train, 200, 0);
-    let labels = data.labels().unwrap();
+    let labels = data.known_labels().unwrap();
     for ten in labels.chunks_exact(10) {
         let mut ten = ten.to_vec();
         ten.sort_unstable();
@@ -112,7 +118,7 @@ fn every_corruption_of_solids_is_opened_by_name() {
         let data = open("solids10", root, Split::Test, &options).unwrap();
         assert_eq!(clouds(data.as_ref(), &[0, 5]).0, points, "{corruption}");
         let made = format!("{corruption} 5, made on the fly with seed 0");
-        assert_eq!(data.corruption(), Some(made));
+        assert_eq!(data.info().corruption, Some(made));
     }
     let message = |corruption: &str| {
         let options = OpenOptions::new(0).with_corruption(corruption, 5);
@@ -128,22 +134,32 @@ fn every_corruption_of_solids_is_opened_by_name() {
 }
 
 #[test]
+fn wrapped_solids_keep_their_surfaces() {
+    let part = Part::first(Box::new(Solids10::standard(Split::Test)), 10);
+    let meshes = part.info().meshes.clone().expect("solids have surfaces");
+    assert_eq!(meshes(&[3]).len(), 1);
+    let data = CorruptedClouds::new(Box::new(part), "lidar", 5, 0, 1024).unwrap();
+    assert_eq!(clouds(&data, &[0]).0, 768);
+    assert_eq!(data.labels().unwrap().map(|labels| labels.len()), Some(10));
+}
+
+#[test]
 fn models_refuse_what_they_cannot_look_at() {
     let device = Device::flex();
-    let contract = InputContract::points(1024, 20);
-    let message = |contract: &InputContract, images: &Images| {
-        contract.normalise(images, &device).unwrap_err().to_string()
+    let contract = InputContract::Clouds {
+        points: 1024,
+        fewest: 20,
     };
-    let picture = Shapes10::standard(Split::Test)
-        .batch(&[0])
-        .unwrap()
-        .samples
-        .images;
+    let message = |contract: &InputContract, samples: &Samples| {
+        let refused = contract.normalise(samples, &device).unwrap_err();
+        refused.to_string()
+    };
+    let picture = Shapes10::standard(Split::Test).batch(&[0]).unwrap().samples;
     assert_eq!(
         message(&contract, &picture),
         "input: expected clouds of points for this model, found images of 32 x 32 pixels in the data"
     );
-    let few = Images::from_clouds(12, &[0.5; 36]);
+    let few = of_points(12, vec![0.5; 36]);
     assert_eq!(
         message(&contract, &few),
         "points of a cloud: expected at least 20, the neighbours that this model looks at, found 12 in the data"
@@ -151,8 +167,8 @@ fn models_refuse_what_they_cannot_look_at() {
     let mut values = vec![0.25; 2 * 3 * 20];
     values[3 * 20 + 4] = f32::NAN;
     assert_eq!(
-        message(&contract, &Images::from_clouds(20, &values)),
-        "invalid cloud: point 1 of cloud 1 of the batch is NaN"
+        message(&contract, &of_points(20, values)),
+        "invalid cloud: point 1 of cloud 1 of the batch is NaN, expected finite coordinates"
     );
     let of_images = InputContract::measured(&Shapes10::new(Split::Train, 10, 0), 10).unwrap();
     assert_eq!(
@@ -161,9 +177,31 @@ fn models_refuse_what_they_cannot_look_at() {
     );
     // Any number of points from the fewest on will do.
     let tensor = contract
-        .normalise(&Images::from_clouds(20, &[0.5; 120]), &device)
+        .normalise(&of_points(20, vec![0.5; 120]), &device)
         .unwrap();
     assert_eq!(tensor.dims(), [2, 20, 1, 3]);
+    // Half a sample, none at all, and infinity.
+    assert_eq!(
+        message(&contract, &of_points(20, vec![0.5; 61])),
+        "invalid batch: expected 60 values for each of clouds of 20 points, found 61 in all"
+    );
+    assert_eq!(
+        message(&contract, &of_points(20, Vec::new())),
+        "invalid batch: expected at least one of clouds of 20 points, found none"
+    );
+    assert_eq!(
+        message(&contract, &of_points(20, vec![f32::INFINITY; 60])),
+        "invalid cloud: point 0 of cloud 0 of the batch is inf, expected finite coordinates"
+    );
+    let none = Images {
+        height: 32,
+        width: 32,
+        pixels: Vec::new(),
+    };
+    assert_eq!(
+        message(&of_images, &none.into()),
+        "invalid batch: expected at least one of images of 32 x 32 pixels, found none"
+    );
     assert!(Augmentation::PadCropFlip.check(&contract).is_err());
     assert!(Augmentation::ScaleShift.check(&of_images).is_err());
     assert!(Augmentation::ScaleShift.check(&contract).is_ok());
@@ -171,10 +209,8 @@ fn models_refuse_what_they_cannot_look_at() {
 
 #[test]
 fn clouds_of_two_sizes_do_not_mix() {
-    let mut images = Images::from_clouds(30, &[0.0; 90]);
-    let error = images
-        .append(Images::from_clouds(20, &[0.0; 60]))
-        .unwrap_err();
+    let mut samples = of_points(30, vec![0.0; 90]);
+    let error = samples.append(of_points(20, vec![0.0; 60])).unwrap_err();
     assert_eq!(
         error.to_string(),
         "sizes of samples in one batch: expected clouds of 30 points, found clouds of 20 points"
@@ -183,29 +219,20 @@ fn clouds_of_two_sizes_do_not_mix() {
 
 #[test]
 fn augmented_clouds_are_scaled_and_shifted_by_axis() {
-    let samples = Solids10::new(Split::Train, 4, 0)
-        .batch(&[2, 0])
-        .unwrap()
-        .samples;
+    let batch = Solids10::new(Split::Train, 4, 0).batch(&[2, 0]).unwrap();
     let draw = Draw {
         seed: 1,
         epoch: 2,
         view: 0,
     };
-    let varied = augment(&samples, Augmentation::ScaleShift, draw);
-    let only = |at: usize| Samples {
-        ids: vec![samples.ids[at]],
-        images: Images::from_clouds(
-            1024,
-            &samples.images.to_clouds().unwrap()[at * 3072..][..3072],
-        ),
+    let vary = |ids: &[u64], samples: &Samples| {
+        let varied = augment(ids, samples, Augmentation::ScaleShift, draw).unwrap();
+        varied.into_clouds().unwrap().values
     };
-    let alone = augment(&only(1), Augmentation::ScaleShift, draw)
-        .to_clouds()
-        .unwrap();
-    let varied = varied.to_clouds().unwrap();
+    let varied = vary(&batch.ids, &batch.samples);
+    let alone = vary(&batch.ids[1..], &batch.samples.pick(&[1]));
     assert_eq!(varied[3072..], alone);
-    let before = samples.images.to_clouds().unwrap();
+    let before = batch.samples.into_clouds().unwrap().values;
     for axis in 0..3 {
         let along = |values: &[f32]| {
             let mut sorted: Vec<f32> = values[..3072]
@@ -229,20 +256,6 @@ fn augmented_clouds_are_scaled_and_shifted_by_axis() {
     }
 }
 
-/// A `.npy` file as NumPy writes it.
-fn npy(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-    let mut text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}");
-    while (10 + text.len() + 1) % 64 != 0 {
-        text.push(' ');
-    }
-    text.push('\n');
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((text.len() as u16).to_le_bytes());
-    file.extend(text.bytes());
-    file.extend(data);
-    file
-}
-
 fn floats(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i * 37 % 101) as f32 / 101.0).collect()
 }
@@ -251,12 +264,7 @@ fn floats(count: usize) -> Vec<f32> {
 fn modelnet40_c_is_read_and_wrong_files_are_described() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let message = |corruption: &str| {
-        let error = ModelNet40C::open(root, corruption, 5)
-            .unwrap_err()
-            .to_string();
-        error.replace(&root.display().to_string(), "ROOT")
-    };
+    let message = |corruption: &str| problem(root, open_modelnet40_c(root, corruption, 5));
     assert_eq!(
         message("cutout"),
         "modelnet40-c in `ROOT`: expected `data_cutout_5.npy`, the folder is empty"
@@ -267,17 +275,17 @@ fn modelnet40_c_is_read_and_wrong_files_are_described() {
     let mut values = floats(2 * 5 * 3);
     write(
         "data_cutout_5.npy",
-        npy("<f4", "(2, 5, 3)", &bytes(&values)),
+        npy("<f4", false, &[2, 5, 3], &bytes(&values)),
     );
-    write("label.npy", npy("|u1", "(2, 1)", &[39, 0]));
-    let data = ModelNet40C::open(root, "cutout", 5).unwrap();
-    assert_eq!((data.len(), data.labels().unwrap()), (2, vec![39, 0]));
+    write("label.npy", npy("|u1", false, &[2, 1], &[39, 0]));
+    let data = open_modelnet40_c(root, "cutout", 5).unwrap();
+    assert_eq!((data.len(), data.known_labels().unwrap()), (2, vec![39, 0]));
     assert_eq!(clouds(&data, &[1]), (5, values[15..].to_vec()));
 
     values[17] = f32::NAN;
     write(
         "data_cutout_5.npy",
-        npy("<f4", "(2, 5, 3)", &bytes(&values)),
+        npy("<f4", false, &[2, 5, 3], &bytes(&values)),
     );
     assert_eq!(
         message("cutout"),
@@ -286,20 +294,23 @@ fn modelnet40_c_is_read_and_wrong_files_are_described() {
     values[15..].fill(0.5);
     write(
         "data_cutout_5.npy",
-        npy("<f4", "(2, 5, 3)", &bytes(&values)),
+        npy("<f4", false, &[2, 5, 3], &bytes(&values)),
     );
     assert_eq!(
         message("cutout"),
         "modelnet40-c in `ROOT/data_cutout_5.npy`: cloud 1: all its points are equal"
     );
-    write("data_cutout_5.npy", npy("<f4", "(10, 3)", &bytes(&values)));
+    write(
+        "data_cutout_5.npy",
+        npy("<f4", false, &[10, 3], &bytes(&values)),
+    );
     assert_eq!(
         message("cutout"),
         "modelnet40-c in `ROOT/data_cutout_5.npy`: expected clouds [n, points, 3], found [10, 3]"
     );
     write(
         "data_cutout_5.npy",
-        npy("<i4", "(2, 5, 3)", &bytes(&values)),
+        npy("<i4", false, &[2, 5, 3], &bytes(&values)),
     );
     assert_eq!(
         message("cutout"),
@@ -325,8 +336,8 @@ fn modelnet40_is_read_from_hdf5() {
     };
     std::fs::write(root.join("ply_data_test0.h5"), file(2, &[3, 39])).unwrap();
     std::fs::write(root.join("ply_data_test1.h5"), file(1, &[7])).unwrap();
-    let data = ModelNet40::open(root, Split::Test, 1024).unwrap();
-    assert_eq!(data.labels().unwrap(), [3, 39, 7]);
+    let data = open_modelnet40_hdf5(root, Split::Test, 1024).unwrap();
+    assert_eq!(data.known_labels().unwrap(), [3, 39, 7]);
     let all = floats(2 * 2048 * 3);
     assert_eq!(
         clouds(&data, &[1]),
@@ -345,25 +356,14 @@ fn modelnet40_is_read_from_hdf5() {
         "{error}"
     );
 
-    let error = ModelNet40::open(root, Split::Train, 1024)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("expected `ply_data_train0.h5`, found"),
-        "{error}"
-    );
+    let refused = |split, points, expected: &str| {
+        let text = problem(root, open_modelnet40_hdf5(root, split, points));
+        assert!(text.contains(expected), "{text}");
+    };
+    refused(Split::Train, 1024, "expected `ply_data_train0.h5`, found");
     std::fs::write(root.join("ply_data_test1.h5"), file(1, &[40])).unwrap();
-    let error = ModelNet40::open(root, Split::Test, 1024)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("record 0 has label 40, expected 0 to 39"),
-        "{error}"
-    );
-    let error = ModelNet40::open(root, Split::Test, 4096)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("4096 were asked for"), "{error}");
+    refused(Split::Test, 1024, "record 0 has label 40, expected 0 to 39");
+    refused(Split::Test, 4096, "4096 were asked for");
 }
 
 #[test]
@@ -378,11 +378,8 @@ fn modelnet40_is_read_from_text() {
         clouds(&read(2), &[0]),
         (2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     );
-    assert_eq!(read(2).labels().unwrap(), [23]);
-    let message = |points: usize| {
-        let error = read(points).batch(&[0]).unwrap_err().to_string();
-        error.replace(&root.display().to_string(), "ROOT")
-    };
+    assert_eq!(read(2).known_labels().unwrap(), [23]);
+    let message = |points: usize| problem(root, read(points).batch(&[0]));
     let place = "modelnet40 in `ROOT/night_stand/night_stand_0001.txt`: ";
     assert_eq!(
         message(4),
@@ -428,10 +425,11 @@ fn real_voxels_have_surfaces() {
     };
     let data = ModelNet10Voxels::open(&root, Split::Test, 1024).unwrap();
     assert_eq!(data.name(), "modelnet10-derived");
-    assert_eq!(data.len() + data.skipped(), 908);
-    assert!((1..20).contains(&data.skipped()), "{}", data.skipped());
+    assert_eq!(data.len() + data.info().skipped, 908);
+    let skipped = data.info().skipped;
+    assert!((1..20).contains(&skipped), "{skipped}");
     let mut counts = [0; 10];
-    for label in data.labels().unwrap() {
+    for label in data.known_labels().unwrap() {
         counts[label] += 1;
     }
     assert!(counts.iter().all(|&count| count >= 40), "{counts:?}");

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ttac::checkpoint::{InputContract, InputKind};
-use ttac::data::{Cifar10, Dataset, Images, Split};
+use ttac::data::{Dataset, DatasetExt, Images, Samples, Split, open_cifar10};
+
+use crate::files;
 
 const RECORD: usize = 3073;
 
@@ -21,26 +22,23 @@ fn binary() -> Vec<u8> {
 }
 
 fn message(root: &Path, split: Split) -> String {
-    let error = Cifar10::open(root, split).unwrap_err();
-    let hint = error.hint().unwrap_or_default();
-    let text = format!("{error}\nhint: {hint}");
-    text.replace(&root.display().to_string(), "ROOT")
+    files::message(root, open_cifar10(root, split))
 }
 
 #[test]
 fn binary_records_become_interleaved_pixels() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("test_batch.bin"), binary()).unwrap();
-    let data = Cifar10::open(folder.path(), Split::Test).unwrap();
+    let data = open_cifar10(folder.path(), Split::Test).unwrap();
     assert_eq!(data.len(), 10_000);
     assert_eq!(data.classes()[3], "cat");
     let batch = data.batch(&[260, 7]).unwrap();
-    assert_eq!(batch.labels, [0, 7]);
-    assert_eq!(batch.samples.ids, [260, 7]);
-    let pixels = &batch.samples.images.pixels;
+    assert_eq!(batch.labels, Some(vec![0, 7]));
+    assert_eq!(batch.ids, [260, 7]);
+    let pixels = &batch.samples.as_images().unwrap().pixels;
     assert_eq!(pixels[..6], [9, 2, 0, 9, 2, 1]);
     assert_eq!(pixels[3072..3078], [7, 2, 0, 7, 2, 1]);
-    assert_eq!(batch.samples.images.count(), 2);
+    assert_eq!(batch.samples.count(), 2);
 }
 
 #[test]
@@ -49,7 +47,7 @@ fn the_unpacked_archive_is_found_one_folder_down() {
     let nested = folder.path().join("cifar-10-batches-bin");
     std::fs::create_dir(&nested).unwrap();
     std::fs::write(nested.join("test_batch.bin"), binary()).unwrap();
-    assert!(Cifar10::open(folder.path(), Split::Test).is_ok());
+    assert!(open_cifar10(folder.path(), Split::Test).is_ok());
 }
 
 #[test]
@@ -62,10 +60,10 @@ fn sprites_hold_one_image_per_row() {
     let labels: Vec<usize> = (0..10_000).map(|i| i % 10).collect();
     let text = serde_json::to_string(&labels).unwrap();
     std::fs::write(folder.path().join("test_lables.json"), &text).unwrap();
-    let sprites = Cifar10::open(folder.path(), Split::Test).unwrap();
+    let sprites = open_cifar10(folder.path(), Split::Test).unwrap();
     // The same content in both layouts reads the same.
     std::fs::write(folder.path().join("test_batch.bin"), binary()).unwrap();
-    let records = Cifar10::open(folder.path(), Split::Test).unwrap();
+    let records = open_cifar10(folder.path(), Split::Test).unwrap();
     let ids = [0, 1, 255, 9_999];
     assert_eq!(sprites.batch(&ids).unwrap(), records.batch(&ids).unwrap());
 
@@ -90,7 +88,7 @@ fn wrong_folders_are_described() {
     assert_eq!(
         message(&missing, Split::Test),
         "cifar10 in `ROOT`: no such folder\n\
-         hint: `ttac fetch cifar10` brings it, `--root DIR` says where it already lies"
+         hint: put the files of the data set into this folder, or name another"
     );
     let text = message(folder.path(), Split::Train);
     assert!(
@@ -132,17 +130,13 @@ fn damaged_records_are_named() {
 
 #[test]
 fn the_input_contract_normalises_and_checks_the_size() {
-    let contract = InputContract {
-        kind: InputKind::Image,
-        height: 1,
-        width: 2,
-        mean: [0.0, 0.5, 1.0],
-        std: [1.0, 0.5, 2.0],
-    };
-    let images = |height, width| Images {
-        height,
-        width,
-        pixels: vec![255, 255, 255, 0, 0, 0],
+    let contract = files::contract([1, 2], [0.0, 0.5, 1.0], [1.0, 0.5, 2.0]);
+    let images = |height, width| {
+        Samples::from(Images {
+            height,
+            width,
+            pixels: vec![255, 255, 255, 0, 0, 0],
+        })
     };
     let device = Device::flex();
     let tensor = contract.normalise(&images(1, 2), &device).unwrap();

@@ -1,28 +1,11 @@
 //! CIFAR-100, CIFAR-10-C, CIFAR-100-C and CIFAR-10.1 on made-up files, and on wrong ones.
 
-use std::path::Path;
+use ttac::data::{
+    Batch, Dataset, DatasetExt, Split, cifar_c_corruptions, open_cifar10_1, open_cifar10_c,
+    open_cifar100, open_cifar100_c,
+};
 
-use ttac::data::{Cifar10Dot1, Cifar100, CifarC, Dataset, Split};
-use ttac::{Error, Result};
-
-/// A `.npy` file as NumPy writes it.
-fn npy(dtype: &str, fortran: bool, shape: &[usize], data: &[u8]) -> Vec<u8> {
-    let lengths: Vec<String> = shape.iter().map(|length| format!("{length},")).collect();
-    let order = if fortran { "True" } else { "False" };
-    let mut text = format!(
-        "{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': ({}), }}",
-        lengths.join(" ")
-    );
-    while !(text.len() + 11).is_multiple_of(64) {
-        text.push(' ');
-    }
-    text.push('\n');
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((text.len() as u16).to_le_bytes());
-    file.extend(text.as_bytes());
-    file.extend(data);
-    file
-}
+use crate::files::{assert_refused, message, npy};
 
 /// Image `i` has red `i`, green 2, blue by pixel.
 fn images(count: usize) -> Vec<u8> {
@@ -41,13 +24,8 @@ fn snow() -> tempfile::TempDir {
     folder
 }
 
-fn message<T: std::fmt::Debug>(root: &Path, result: Result<T>) -> String {
-    let error: Error = result.unwrap_err();
-    let text = match error.hint() {
-        Some(hint) => format!("{error}\nhint: {hint}"),
-        None => error.to_string(),
-    };
-    text.replace(&root.display().to_string(), "ROOT")
+fn pixels(batch: &Batch) -> &[u8] {
+    &batch.samples.as_images().unwrap().pixels
 }
 
 #[test]
@@ -63,26 +41,26 @@ fn cifar100_reads_the_fine_label() {
     }
     let path = root.join("test.bin");
     std::fs::write(&path, &bytes).unwrap();
-    let data = Cifar100::open(root, Split::Test).unwrap();
+    let data = open_cifar100(root, Split::Test).unwrap();
     assert_eq!((data.name(), data.len()), ("cifar100", 10_000));
     assert_eq!(data.classes()[97], "wolf");
     let batch = data.batch(&[260, 97]).unwrap();
-    assert_eq!(batch.labels, [60, 97]);
-    assert_eq!(batch.samples.images.pixels[..6], [9, 2, 0, 9, 2, 1]);
+    assert_eq!(batch.labels, Some(vec![60, 97]));
+    assert_eq!(pixels(&batch)[..6], [9, 2, 0, 9, 2, 1]);
 
     bytes[7 * 3074 + 1] = 100;
     std::fs::write(&path, &bytes).unwrap();
-    let text = message(root, Cifar100::open(root, Split::Test));
-    assert!(
-        text.contains("record 7 has label 100, expected 0 to 99"),
-        "{text}"
+    assert_refused(
+        root,
+        open_cifar100(root, Split::Test),
+        "record 7 has label 100, expected 0 to 99",
     );
     bytes.pop();
     std::fs::write(&path, &bytes).unwrap();
-    let text = message(root, Cifar100::open(root, Split::Test));
-    assert!(
-        text.contains("expected 30740000 bytes (10000 records of 3074), found 30739999"),
-        "{text}"
+    assert_refused(
+        root,
+        open_cifar100(root, Split::Test),
+        "expected 30740000 bytes (10000 records of 3074), found 30739999",
     );
 }
 
@@ -91,15 +69,15 @@ fn cifar100_pickles_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     assert_eq!(
-        message(root, Cifar100::open(root, Split::Train)),
+        message(root, open_cifar100(root, Split::Train)),
         "cifar100 in `ROOT`: expected `train.bin`, the folder is empty\n\
-         hint: `ttac fetch cifar100` brings it, `--root DIR` says where it already lies"
+         hint: put the files of the data set into this folder, or name another"
     );
     std::fs::create_dir(root.join("cifar-100-python")).unwrap();
-    let text = message(root, Cifar100::open(root, Split::Train));
-    assert!(
-        text.contains("found the Python pickles; the binary version is needed"),
-        "{text}"
+    assert_refused(
+        root,
+        open_cifar100(root, Split::Train),
+        "found the Python pickles; the binary version is needed",
     );
 }
 
@@ -107,14 +85,14 @@ fn cifar100_pickles_are_refused() {
 fn a_severity_is_a_block_of_rows() {
     let folder = snow();
     let root = folder.path();
-    let data = CifarC::cifar10(root, "snow", 2).unwrap();
+    let data = open_cifar10_c(root, "snow", 2).unwrap();
     assert_eq!((data.name(), data.len()), ("cifar10-c", 2));
     let batch = data.batch(&[1, 0]).unwrap();
-    assert_eq!(batch.labels, [3, 2]);
-    assert_eq!(batch.samples.images.pixels[..6], [3, 2, 0, 3, 2, 1]);
-    assert_eq!(batch.samples.images.pixels[3072..3078], [2, 2, 0, 2, 2, 1]);
-    let last = CifarC::cifar10(root, "snow", 5).unwrap();
-    assert_eq!(last.batch(&[1]).unwrap().labels, [9]);
+    assert_eq!(batch.labels, Some(vec![3, 2]));
+    assert_eq!(pixels(&batch)[..6], [3, 2, 0, 3, 2, 1]);
+    assert_eq!(pixels(&batch)[3072..3078], [2, 2, 0, 2, 2, 1]);
+    let last = open_cifar10_c(root, "snow", 5).unwrap();
+    assert_eq!(last.batch(&[1]).unwrap().labels, Some(vec![9]));
 
     // The archive's folder, and labels for one block, in another integer type.
     let nested = root.join("CIFAR-100-C");
@@ -123,10 +101,10 @@ fn a_severity_is_a_block_of_rows() {
     std::fs::remove_file(root.join("labels.npy")).unwrap();
     let labels: Vec<u8> = [98_i64, 99].iter().flat_map(|l| l.to_le_bytes()).collect();
     std::fs::write(nested.join("labels.npy"), npy("<i8", false, &[2], &labels)).unwrap();
-    let data = CifarC::cifar100(root, "snow", 4).unwrap();
-    assert_eq!(data.batch(&[0, 1]).unwrap().labels, [98, 99]);
+    let data = open_cifar100_c(root, "snow", 4).unwrap();
+    assert_eq!(data.batch(&[0, 1]).unwrap().labels, Some(vec![98, 99]));
     assert_eq!(data.classes()[99], "worm");
-    assert_eq!(CifarC::corruptions("cifar100-c", root).unwrap(), ["snow"]);
+    assert_eq!(cifar_c_corruptions("cifar100-c", root).unwrap(), ["snow"]);
 }
 
 #[test]
@@ -138,17 +116,17 @@ fn a_manifest_says_which_severities_there_are() {
         r#"{"severities": [5, 3], "seed": 0}"#,
     )
     .unwrap();
-    let data = CifarC::cifar10(root, "snow", 3).unwrap();
-    assert_eq!(data.batch(&[0, 4]).unwrap().labels, [5, 9]);
+    let data = open_cifar10_c(root, "snow", 3).unwrap();
+    assert_eq!(data.batch(&[0, 4]).unwrap().labels, Some(vec![5, 9]));
     assert_eq!(
-        message(root, CifarC::cifar10(root, "snow", 1)),
+        message(root, open_cifar10_c(root, "snow", 1)),
         "invalid severity: expected one of [5, 3], found 1"
     );
     std::fs::write(root.join("manifest.json"), "{}").unwrap();
-    let text = message(root, CifarC::cifar10(root, "snow", 3));
-    assert!(
-        text.contains("manifest.json`: not a manifest of corruptions"),
-        "{text}"
+    assert_refused(
+        root,
+        open_cifar10_c(root, "snow", 3),
+        "manifest.json`: not a manifest of corruptions",
     );
 }
 
@@ -156,29 +134,30 @@ fn a_manifest_says_which_severities_there_are() {
 fn wrong_names_and_severities_are_answered() {
     let folder = snow();
     let root = folder.path();
-    let open = |corruption, severity| message(root, CifarC::cifar10(root, corruption, severity));
-    assert_eq!(
-        open("snow", 0),
-        "invalid severity: expected 1 to 5, found 0"
-    );
-    assert_eq!(
-        open("snow", 6),
-        "invalid severity: expected 1 to 5, found 6"
-    );
-    assert_eq!(
-        open("snwo", 1),
-        "invalid corruption: there is no `snwo`; did you mean `snow`?"
-    );
-    assert_eq!(
-        open("gaussian_noise", 1),
-        "invalid corruption: there is no `gaussian_noise`; there are `snow`"
-    );
+    let open = |corruption, severity| message(root, open_cifar10_c(root, corruption, severity));
+    let answers = [
+        ("snow", 0, "severity: expected 1 to 5, found 0"),
+        ("snow", 6, "severity: expected 1 to 5, found 6"),
+        (
+            "snwo",
+            1,
+            "corruption: there is no `snwo`; did you mean `snow`?",
+        ),
+        (
+            "gaussian_noise",
+            1,
+            "corruption: there is no `gaussian_noise`; there are `snow`",
+        ),
+    ];
+    for (corruption, severity, problem) in answers {
+        assert_eq!(open(corruption, severity), format!("invalid {problem}"));
+    }
     std::fs::remove_file(root.join("labels.npy")).unwrap();
     assert_eq!(
         open("snow", 1),
         "cifar10-c in `ROOT`: expected `labels.npy` and a `.npy` file for every corruption, \
          found `snow.npy`\n\
-         hint: `ttac fetch cifar10-c` brings it, `--root DIR` says where it already lies"
+         hint: put the files of the data set into this folder, or name another"
     );
 }
 
@@ -188,7 +167,7 @@ fn wrong_arrays_are_described() {
     let root = folder.path();
     let with = |file: Vec<u8>| {
         std::fs::write(root.join("snow.npy"), file).unwrap();
-        let text = message(root, CifarC::cifar10(root, "snow", 1));
+        let text = message(root, open_cifar10_c(root, "snow", 1));
         let text = text.strip_prefix("cifar10-c in `ROOT/snow.npy`: ");
         let text = text.expect("the file is named");
         let (text, hint) = text.split_once("\nhint: ").unwrap();
@@ -243,7 +222,7 @@ fn wrong_arrays_are_described() {
     std::fs::write(root.join("snow.npy"), file).unwrap();
     let labels = |file: Vec<u8>| {
         std::fs::write(root.join("labels.npy"), file).unwrap();
-        message(root, CifarC::cifar10(root, "snow", 1))
+        message(root, open_cifar10_c(root, "snow", 1))
     };
     let text = labels(npy("|u1", false, &[7], &[0; 7]));
     assert!(
@@ -268,26 +247,26 @@ fn wrong_arrays_are_described() {
 fn cifar10_1_reads_its_two_files() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let text = message(root, Cifar10Dot1::open(root));
-    assert!(
-        text.contains("expected `cifar10.1_v6_data.npy`, the folder is empty"),
-        "{text}"
+    assert_refused(
+        root,
+        open_cifar10_1(root),
+        "expected `cifar10.1_v6_data.npy`, the folder is empty",
     );
     let file = npy("|u1", false, &[3, 32, 32, 3], &images(3));
     std::fs::write(root.join("cifar10.1_v6_data.npy"), file).unwrap();
     let labels: Vec<u8> = [4_i32, 5, 9].iter().flat_map(|l| l.to_le_bytes()).collect();
     let path = root.join("cifar10.1_v6_labels.npy");
     std::fs::write(&path, npy("<i4", false, &[3], &labels)).unwrap();
-    let data = Cifar10Dot1::open(root).unwrap();
+    let data = open_cifar10_1(root).unwrap();
     assert_eq!((data.name(), data.len()), ("cifar10.1", 3));
     let batch = data.batch(&[2, 0]).unwrap();
-    assert_eq!(batch.labels, [9, 4]);
-    assert_eq!(batch.samples.images.pixels[..3], [2, 2, 0]);
+    assert_eq!(batch.labels, Some(vec![9, 4]));
+    assert_eq!(pixels(&batch)[..3], [2, 2, 0]);
 
     std::fs::write(&path, npy("<i4", false, &[2], &labels[..8])).unwrap();
-    let text = message(root, Cifar10Dot1::open(root));
-    assert!(
-        text.contains("expected 3 labels for `cifar10.1_v6_data.npy`, found 2"),
-        "{text}"
+    assert_refused(
+        root,
+        open_cifar10_1(root),
+        "expected 3 labels for `cifar10.1_v6_data.npy`, found 2",
     );
 }

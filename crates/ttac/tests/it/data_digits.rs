@@ -4,14 +4,13 @@
 //! below `$TTAC_DATA` or the folder `../shared/data`); where they are absent, that is said and passed.
 
 use std::io::Write;
-use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hdf5_pure::FileBuilder;
-use ttac::Result;
-use ttac::data::{Dataset, Idx, Split, Usps};
+use ttac::data::{Dataset, DatasetExt, Split, open_fashion_mnist, open_mnist, open_usps};
 
+use crate::files::problem;
 use crate::fixture::note;
 use crate::real::at_hand;
 
@@ -45,22 +44,15 @@ fn mnist() -> tempfile::TempDir {
     folder
 }
 
-fn message<T: std::fmt::Debug>(root: &Path, result: Result<T>) -> String {
-    let error = result.unwrap_err();
-    error
-        .to_string()
-        .replace(&root.display().to_string(), "ROOT")
-}
-
 #[test]
 fn grey_becomes_rgb_within_a_border_of_zeros() {
     let folder = mnist();
-    let data = Idx::mnist(folder.path(), Split::Test, 32).unwrap();
+    let data = open_mnist(folder.path(), Split::Test, 32).unwrap();
     assert_eq!((data.name(), data.len()), ("mnist", 3));
     assert_eq!(data.classes()[7], "7");
     let batch = data.batch(&[2, 0]).unwrap();
-    assert_eq!(batch.labels, [9, 7]);
-    let images = &batch.samples.images;
+    assert_eq!(batch.labels, Some(vec![9, 7]));
+    let images = batch.samples.as_images().unwrap();
     assert_eq!((images.height, images.width, images.count()), (32, 32, 2));
     let pixel = |y: usize, x: usize| &images.pixels[(y * 32 + x) * 3..][..3];
     assert_eq!(pixel(2, 2), [255; 3]);
@@ -74,13 +66,18 @@ fn grey_becomes_rgb_within_a_border_of_zeros() {
         2 * 28 * 28 * 3
     );
 
-    let bare = Idx::mnist(folder.path(), Split::Test, 28).unwrap();
+    let bare = open_mnist(folder.path(), Split::Test, 28).unwrap();
     assert_eq!(
-        bare.batch(&[0]).unwrap().samples.images.pixels[..6],
+        bare.batch(&[0])
+            .unwrap()
+            .samples
+            .as_images()
+            .unwrap()
+            .pixels[..6],
         [255, 255, 255, 1, 1, 1]
     );
     for size in [27, 224] {
-        let error = Idx::mnist(folder.path(), Split::Test, size).unwrap_err();
+        let error = open_mnist(folder.path(), Split::Test, size).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
@@ -93,14 +90,14 @@ fn grey_becomes_rgb_within_a_border_of_zeros() {
 #[test]
 fn compressed_files_read_the_same() {
     let folder = mnist();
-    let plain = Idx::mnist(folder.path(), Split::Test, 32).unwrap();
+    let plain = open_mnist(folder.path(), Split::Test, 32).unwrap();
     for name in [IMAGES, LABELS] {
         let path = folder.path().join(name);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(folder.path().join(format!("{name}.gz")), gzip(&bytes)).unwrap();
         std::fs::remove_file(path).unwrap();
     }
-    let packed = Idx::fashion_mnist(folder.path(), Split::Test, 32).unwrap();
+    let packed = open_fashion_mnist(folder.path(), Split::Test, 32).unwrap();
     assert_eq!(packed.classes()[9], "Ankle boot");
     let ids = [0, 1, 2];
     assert_eq!(packed.batch(&ids).unwrap(), plain.batch(&ids).unwrap());
@@ -109,7 +106,7 @@ fn compressed_files_read_the_same() {
     let path = folder.path().join(format!("{IMAGES}.gz"));
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let text = message(folder.path(), Idx::mnist(folder.path(), Split::Test, 32));
+    let text = problem(folder.path(), open_mnist(folder.path(), Split::Test, 32));
     assert!(
         text.starts_with(&format!(
             "mnist in `ROOT/{IMAGES}.gz`: it cannot be read to its end"
@@ -122,7 +119,7 @@ fn compressed_files_read_the_same() {
 fn lying_headers_are_refused() {
     let folder = mnist();
     let root = folder.path();
-    let open = || message(root, Idx::mnist(root, Split::Test, 32));
+    let open = || problem(root, open_mnist(root, Split::Test, 32));
     let with = |name: &str, file: &[u8]| {
         std::fs::write(root.join(name), file).unwrap();
         let text = open();
@@ -207,11 +204,11 @@ fn usps_is_enlarged_to_the_size_of_mnist() {
     let mut values = vec![0.0; 2 * 256];
     values[256..].fill(0.5);
     std::fs::write(folder.path().join("usps.h5"), usps(&values, 256, &[3, 8])).unwrap();
-    let data = Usps::open(folder.path(), Split::Test, 32).unwrap();
+    let data = open_usps(folder.path(), Split::Test, 32).unwrap();
     assert_eq!((data.name(), data.len()), ("usps", 2));
     let batch = data.batch(&[0, 1]).unwrap();
-    assert_eq!(batch.labels, [3, 8]);
-    let pixels = &batch.samples.images.pixels;
+    assert_eq!(batch.labels, Some(vec![3, 8]));
+    let pixels = &batch.samples.as_images().unwrap().pixels;
     assert!(pixels[..3072].iter().all(|&byte| byte == 0));
     // 0.5 * 255 rounds to 128; 28 x 28 of them inside a border of two.
     assert_eq!(
@@ -224,7 +221,7 @@ fn usps_is_enlarged_to_the_size_of_mnist() {
 fn wrong_hdf5_files_are_described() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let open = |split| message(root, Usps::open(root, split, 32));
+    let open = |split| problem(root, open_usps(root, split, 32));
     assert_eq!(
         open(Split::Test),
         "usps in `ROOT`: expected `usps.h5`, the folder is empty"
@@ -271,11 +268,11 @@ fn balance(data: &dyn Dataset) -> Vec<usize> {
     let ids: Vec<u64> = (0..data.len() as u64).collect();
     for ids in ids.chunks(1000) {
         let batch = data.batch(ids).unwrap();
-        assert_eq!(
-            (batch.samples.images.height, batch.samples.images.width),
-            (32, 32)
-        );
-        batch.labels.iter().for_each(|&label| counts[label] += 1);
+        assert_eq!(batch.samples.describe(), "images of 32 x 32 pixels");
+        let labels = batch.labels.unwrap();
+        for label in labels {
+            counts[label] += 1;
+        }
     }
     counts
 }
@@ -283,35 +280,31 @@ fn balance(data: &dyn Dataset) -> Vec<usize> {
 #[test]
 fn real_usps_has_its_published_counts() {
     let Some(root) = at_hand("usps") else {
-        note("skipped: needs `usps/usps.h5`");
-        return;
+        return note("skipped: needs `usps/usps.h5`");
     };
-    let train = Usps::open(&root, Split::Train, 32).unwrap();
-    assert_eq!(
-        balance(&train),
-        [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
-    );
-    let test = Usps::open(&root, Split::Test, 32).unwrap();
-    assert_eq!(
-        balance(&test),
-        [359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
-    );
+    let counts = |split| balance(&open_usps(&root, split, 32).unwrap());
+    let train = [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644];
+    let test = [359, 264, 198, 166, 200, 160, 170, 147, 166, 177];
+    assert_eq!(counts(Split::Train), train);
+    assert_eq!(counts(Split::Test), test);
 }
 
 #[test]
 fn real_mnist_has_its_published_counts() {
     let Some(root) = at_hand("mnist") else {
-        note("skipped: needs MNIST");
-        return;
+        return note("skipped: needs MNIST");
     };
-    let train = Idx::mnist(&root, Split::Train, 32).unwrap();
-    assert_eq!(
-        balance(&train),
-        [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    );
-    let test = Idx::mnist(&root, Split::Test, 32).unwrap();
-    assert_eq!(
-        balance(&test),
-        [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    );
+    for (split, published) in [
+        (
+            Split::Train,
+            [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
+        ),
+        (
+            Split::Test,
+            [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
+        ),
+    ] {
+        let data = open_mnist(&root, split, 32).unwrap();
+        assert_eq!(balance(&data), published, "{split}");
+    }
 }

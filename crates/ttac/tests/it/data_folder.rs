@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use image::{GrayImage, Rgb, RgbImage};
-use ttac::Result;
-use ttac::data::{Dataset, ImageFolder, OpenOptions, Split, open};
+use ttac::data::{Corrupted, Dataset, DatasetExt, ImageFolder, OpenOptions, Part, Split, open};
+
+use crate::files::{assert_refused, assert_refused_with, message};
 
 /// A picture of one colour.
 fn plain(width: u32, height: u32, colour: [u8; 3]) -> RgbImage {
@@ -31,13 +32,10 @@ fn pets() -> tempfile::TempDir {
     folder
 }
 
-fn message<T>(root: &Path, result: Result<T>) -> String {
-    let error = result.err().expect("it has to fail");
-    let text = match error.hint() {
-        Some(hint) => format!("{error}\nhint: {hint}"),
-        None => error.to_string(),
-    };
-    text.replace(&root.display().to_string(), "ROOT")
+/// The bytes of one picture.
+fn pixels(data: &dyn Dataset, id: u64) -> Vec<u8> {
+    let samples = data.batch(&[id]).unwrap().samples;
+    samples.into_images().unwrap().pixels
 }
 
 #[test]
@@ -47,8 +45,8 @@ fn classes_and_files_are_sorted_and_cropped() {
     assert_eq!((data.name(), data.len()), ("image-folder", 3));
     assert_eq!(data.classes(), ["cat", "dog"]);
     let batch = data.batch(&[0, 1, 2]).unwrap();
-    assert_eq!(batch.labels, [0, 0, 1]);
-    let images = &batch.samples.images;
+    assert_eq!(batch.labels, Some(vec![0, 0, 1]));
+    let images = batch.samples.as_images().unwrap();
     assert_eq!((images.height, images.width, images.count()), (14, 14, 3));
     let (first, rest) = images.pixels.split_at(14 * 14 * 3);
     let (second, third) = rest.split_at(14 * 14 * 3);
@@ -84,7 +82,7 @@ fn a_picture_is_shrunk_as_pillow_does_it() {
     });
     picture.save(folder.path().join("one/a.png")).unwrap();
     let data = ImageFolder::open(folder.path(), Split::Test, &OpenOptions::new(14)).unwrap();
-    let pixels = data.batch(&[0]).unwrap().samples.images.pixels;
+    let pixels = pixels(&data, 0);
     assert_eq!(pixels[..9], PILLOW_FIRST);
     assert_eq!(pixels[13 * 14 * 3..][..9], PILLOW_LAST);
 }
@@ -107,17 +105,17 @@ fn splits_and_corruptions_are_folders() {
         picture.save(root.join(place).join("a.png")).unwrap();
     }
     let options = OpenOptions::new(14);
-    let first = |data: &ImageFolder| data.batch(&[0]).unwrap().samples.images.pixels[0];
+    let first = |data: &ImageFolder| pixels(data, 0)[0];
     let train = ImageFolder::open(root, Split::Train, &options).unwrap();
     assert_eq!(
         (train.classes(), first(&train)),
-        (vec!["bus".into(), "train".into()], 3)
+        (&["bus".to_owned(), "train".to_owned()][..], 3)
     );
     let snow = options.clone().with_corruption("snow", 3);
     let data = ImageFolder::open(root, Split::Test, &snow).unwrap();
     assert_eq!(
         (data.classes(), first(&data)),
-        (vec!["train".into(), "truck".into()], 1)
+        (&["train".to_owned(), "truck".to_owned()][..], 1)
     );
     // A class that is called `train` is not a part of the set.
     let below = root.join("val/snow/3");
@@ -128,19 +126,22 @@ fn splits_and_corruptions_are_folders() {
         2
     );
 
-    let open = |options: OpenOptions| message(root, ImageFolder::open(root, Split::Test, &options));
-    assert_eq!(
-        open(options.clone().with_corruption("snwo", 3)),
-        "invalid corruption: there is no `snwo`; did you mean `snow`?"
-    );
-    assert_eq!(
-        open(options.clone().with_corruption("snow", 6)),
-        "invalid severity: expected 1 to 5, found 6"
-    );
-    let text = open(options.with_corruption("snow", 2));
-    assert!(
-        text.starts_with("image-folder in `ROOT/val/snow/2`: no such folder"),
-        "{text}"
+    let open = |options: OpenOptions| ImageFolder::open(root, Split::Test, &options);
+    for (corruption, severity, problem) in [
+        (
+            "snwo",
+            3,
+            "corruption: there is no `snwo`; did you mean `snow`?",
+        ),
+        ("snow", 6, "severity: expected 1 to 5, found 6"),
+    ] {
+        let wrong = options.clone().with_corruption(corruption, severity);
+        assert_eq!(message(root, open(wrong)), format!("invalid {problem}"));
+    }
+    assert_refused_with(
+        root,
+        open(options.with_corruption("snow", 2)),
+        "image-folder in `ROOT/val/snow/2`: no such folder",
     );
 }
 
@@ -154,21 +155,20 @@ fn a_bad_file_is_named_or_skipped_and_counted() {
     let options = OpenOptions::new(14);
     // Ids: cat/a.PNG, cat/b.png, cat/empty.jpeg, dog/broken.png, dog/c.png.
     let data = ImageFolder::open(root, Split::Test, &options).unwrap();
-    assert_eq!((data.len(), Dataset::skipped(&data)), (5, 0));
+    assert_eq!((data.len(), data.info().skipped), (5, 0));
     assert!(data.batch(&[0, 1, 4]).is_ok());
-    let text = message(root, data.batch(&[0, 3]));
-    assert!(
-        text.starts_with("image-folder in `ROOT/dog/broken.png`: not a whole PNG or JPEG ("),
-        "{text}"
+    assert_refused_with(
+        root,
+        data.batch(&[0, 3]),
+        "image-folder in `ROOT/dog/broken.png`: not a whole PNG or JPEG (",
     );
-    assert!(
-        text.ends_with("hint: mend or remove the file, or leave such files out with `--skip-bad`"),
-        "{text}"
-    );
+    let text = message(root, data.batch(&[3]));
+    let hint = "hint: mend or remove the file, or leave out files that cannot be read";
+    assert!(text.ends_with(hint), "{text}");
     let lenient = options.with_skip_bad(true);
     let data = ImageFolder::open(root, Split::Test, &lenient).unwrap();
-    assert_eq!((data.len(), Dataset::skipped(&data)), (3, 2));
-    assert_eq!(data.batch(&[0, 1, 2]).unwrap().labels, [0, 0, 1]);
+    assert_eq!((data.len(), data.info().skipped), (3, 2));
+    assert_eq!(data.batch(&[0, 1, 2]).unwrap().labels, Some(vec![0, 0, 1]));
     let (path, problem) = &data.skipped()[0];
     assert_eq!(*path, root.join("cat/empty.jpeg"));
     assert!(problem.starts_with("not a whole PNG or JPEG"), "{problem}");
@@ -188,10 +188,10 @@ fn half_a_jpeg_is_a_bad_file() {
     assert!(data.batch(&[0]).is_ok());
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    let text = message(root, data.batch(&[0]));
-    assert!(
-        text.starts_with("image-folder in `ROOT/one/a.JPEG`: not a whole PNG or JPEG"),
-        "{text}"
+    assert_refused_with(
+        root,
+        data.batch(&[0]),
+        "image-folder in `ROOT/one/a.JPEG`: not a whole PNG or JPEG",
     );
 }
 
@@ -203,14 +203,14 @@ fn grey_becomes_rgb_or_is_refused() {
     grey.save(root.join("cat/grey.png")).unwrap();
     let options = OpenOptions::new(14);
     let data = ImageFolder::open(root, Split::Test, &options).unwrap();
-    let pixels = data.batch(&[2]).unwrap().samples.images.pixels;
+    let pixels = pixels(&data, 2);
     assert_eq!(pixels, vec![99; 14 * 14 * 3]);
     let strict = options.with_refuse_grey(true);
     let data = ImageFolder::open(root, Split::Test, &strict).unwrap();
-    let text = message(root, data.batch(&[2]));
-    assert!(
-        text.starts_with("image-folder in `ROOT/cat/grey.png`: expected RGB, found a grey image"),
-        "{text}"
+    assert_refused_with(
+        root,
+        data.batch(&[2]),
+        "image-folder in `ROOT/cat/grey.png`: expected RGB, found a grey image",
     );
     let data = ImageFolder::open(root, Split::Test, &strict.with_skip_bad(true)).unwrap();
     assert_eq!((data.len(), data.skipped().len()), (3, 1));
@@ -221,27 +221,26 @@ fn wrong_folders_are_described() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let options = OpenOptions::new(14);
-    let open = || message(root, ImageFolder::open(root, Split::Test, &options));
+    let open = || ImageFolder::open(root, Split::Test, &options);
     assert_eq!(
-        open(),
+        message(root, open()),
         "image-folder in `ROOT`: expected a folder for every class, the folder is empty\n\
-         hint: `--root DIR` names the folder that holds a folder for every class; only `ttac adapt` takes pictures without classes"
+         hint: name the folder that holds a folder for every class; only adaptation takes pictures without classes"
     );
     fs::create_dir(root.join("cat")).unwrap();
     fs::write(root.join("cat/a.gif"), "GIF89a").unwrap();
-    let text = open();
-    assert!(
-        text.starts_with("image-folder in `ROOT/cat`: expected PNG or JPEG files, found `a.gif`"),
-        "{text}"
+    assert_refused_with(
+        root,
+        open(),
+        "image-folder in `ROOT/cat`: expected PNG or JPEG files, found `a.gif`",
     );
     plain(600, 4, [1; 3])
         .save(root.join("cat/long.png"))
         .unwrap();
-    let data = ImageFolder::open(root, Split::Test, &options).unwrap();
-    let text = message(root, data.batch(&[0]));
-    assert!(
-        text.contains("600 x 4 pixels, expected sides that differ 50 times at most"),
-        "{text}"
+    assert_refused(
+        root,
+        open().unwrap().batch(&[0]),
+        "600 x 4 pixels, expected sides that differ 50 times at most",
     );
 }
 
@@ -283,7 +282,7 @@ fn sets_open_by_name() {
     );
     let data = open("shapes10", root, Split::Test, &snow).unwrap();
     assert_eq!(
-        data.corruption().unwrap(),
+        data.info().corruption.as_deref().unwrap(),
         "snow 5, made on the fly with seed 0"
     );
     let six = options.clone().with_corruption("snow", 6);
@@ -304,4 +303,51 @@ fn sets_open_by_name() {
             "{text}"
         );
     }
+}
+
+/// Three pictures without class folders.
+fn unlabelled(root: &Path) -> Box<dyn Dataset> {
+    for name in ["a", "b", "c"] {
+        let picture = RgbImage::from_fn(14, 14, |x, y| Rgb([x as u8 * 9, y as u8 * 9, 40]));
+        picture.save(root.join(format!("{name}.png"))).unwrap();
+    }
+    let mut options = OpenOptions::new(14);
+    options.unlabelled = true;
+    Box::new(ImageFolder::open(root, Split::Test, &options).unwrap())
+}
+
+#[test]
+fn pictures_without_classes_have_no_labels_whatever_wraps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = || unlabelled(folder.path());
+    let corrupted = Corrupted::new(plain(), "snow", 3, 0, None).unwrap();
+    let sets: [Box<dyn Dataset>; 3] = [
+        plain(),
+        Box::new(Part::first(plain(), 2)),
+        Box::new(Part::first(Box::new(corrupted), 2)),
+    ];
+    for data in sets {
+        assert!(!data.is_labelled());
+        assert_eq!(data.labels().unwrap(), None);
+        assert_eq!(data.batch(&[1, 0]).unwrap().labels, None);
+        assert!(data.classes().is_empty());
+        assert_eq!(data.info().sample_name(1), Some("b.png"));
+        let last = data.len() as u64;
+        assert_eq!(data.info().sample_name(last), None, "{last} are there");
+        assert_eq!(
+            data.known_labels().unwrap_err().to_string(),
+            "labels of `image-folder`: expected the true class of every sample, found samples without labels"
+        );
+    }
+}
+
+#[test]
+fn a_part_has_the_labels_of_its_samples() {
+    let folder = pets();
+    let options = OpenOptions::new(14).with_classes(&["dog".to_owned(), "cat".to_owned()]);
+    let whole = ImageFolder::open(folder.path(), Split::Test, &options).unwrap();
+    let part = Part::first(Box::new(whole), 2);
+    assert_eq!(part.labels().unwrap(), Some(vec![0, 1]));
+    assert_eq!(part.info().sample_name(0), Some("dog/c.png"));
+    assert_eq!((part.len(), part.name()), (2, "image-folder"));
 }

@@ -89,12 +89,17 @@ impl Fixture {
     /// Notes how far a result is from the expected one: largest difference over largest magnitude.
     /// Results are grouped for the report.
     pub fn compare<const D: usize>(&mut self, group: &str, key: &str, actual: &Tensor<D>) {
+        self.compare_data(group, key, &actual.to_data());
+    }
+
+    /// The same for values of any rank.
+    pub fn compare_data(&mut self, group: &str, key: &str, actual: &TensorData) {
         let (shape, expected) = self
             .expected
             .get(key)
             .unwrap_or_else(|| panic!("{} has no `{key}`", self.name));
-        assert_eq!(actual.dims().to_vec(), *shape, "{}: `{key}`", self.name);
-        let actual: Vec<f32> = actual.to_data().try_to_vec().unwrap();
+        assert_eq!(actual.shape().to_vec(), *shape, "{}: `{key}`", self.name);
+        let actual: Vec<f32> = actual.try_to_vec().unwrap();
         let scale = expected.iter().fold(0.0, |max: f32, e| max.max(e.abs()));
         let (index, difference) = actual
             .iter()

@@ -3,6 +3,9 @@
 /// Reading fixtures, computing inputs by formula, comparing.
 mod fixture;
 
+/// Files as other programs write them, and messages about them.
+mod files;
+
 /// Rung 1 of the parity ladder: single ops against PyTorch in double precision.
 mod ops;
 
@@ -15,6 +18,9 @@ mod networks;
 
 /// Checkpoints: round trips, imports, and every way a file can be wrong.
 mod checkpoints;
+
+/// Samples as types, data sets in memory, and the input contract in files.
+mod samples;
 
 /// Data readers, and every way a folder can be wrong.
 mod data;
@@ -49,11 +55,26 @@ mod objectives;
 /// Every method's first ten batches against PyTorch.
 mod method_parity;
 
+/// ETA beside its fixture: batches without a step, resets, and what the loss is divided by.
+mod eta;
+
+/// The small world that tests of methods and sessions live in.
+mod world;
+
+/// Sessions: bad input changes nothing, saved states go on with the same bits, guards work.
+mod sessions;
+
+/// Specifications, grids and cards: the same experiment again, with the same bits.
+mod experiments;
+
 /// What every method promises: no look ahead, a way back, the same bits.
 mod methods;
 
 /// Tables, comparisons and the page: numbers of the records, every figure, nothing from outside.
 mod report;
+
+/// Documents: the list of architectures is the code's, every path and link leads somewhere.
+mod documents;
 
 /// Real weights on real images, where both are at hand.
 mod real;

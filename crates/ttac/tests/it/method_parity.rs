@@ -11,9 +11,9 @@ use ttac::backbone::{Architecture, Backbone, Network, load_tensors};
 use ttac::checkpoint::Augmentation;
 use ttac::data::SampleId;
 use ttac::method::{
-    Assignment, BnConfig, ClassGate, EpochGate, GlobalPart, Learned, Method, MethodConfig,
-    Minibatch, Posteriors, QueueState, ShotConfig, Stage, Statistics, T3aConfig, TentConfig,
-    TfaConfig, TtacConfig, TttRConfig, Views,
+    Adapter, Assignment, BnConfig, ClassGate, EpochGate, EtaConfig, GlobalPart, Learned,
+    MethodSpec, Minibatch, NormSource, Posteriors, Prediction, QueueState, ShotConfig, Stage,
+    T3aConfig, TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
 };
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{
@@ -141,14 +141,20 @@ impl Case {
         }
     }
 
-    fn init(&self, config: &MethodConfig) -> Box<dyn Method> {
-        config
-            .init(self.network.clone(), Some(&self.source()))
+    fn build(&self, name: &str, config: &impl serde::Serialize) -> Adapter {
+        MethodSpec::of(name, config)
+            .build(self.network.clone(), Some(&self.source()))
             .unwrap()
     }
 
+    /// Builds a method and runs it with [`run`](Self::run).
+    fn run_method(self, name: &str, config: &impl serde::Serialize, order: Prediction) {
+        let mut method = self.build(name, config);
+        self.run(&mut method, order);
+    }
+
     /// One step on each arriving batch; `logits` are those after it, or before.
-    fn run(mut self, method: &mut dyn Method, predict_first: bool) {
+    fn run(mut self, method: &mut Adapter, order: Prediction) {
         let images = self.images("stream");
         let views = self.config["inputs"]["view1"].is_object();
         let views = views.then(|| [self.images("view1"), self.images("view2")]);
@@ -161,15 +167,7 @@ impl Case {
                 turns: Vec::new(),
             });
             let arriving = minibatch(start, batch, slice(&images), views);
-            let (found, step) = if predict_first {
-                method
-                    .predict_then_learn(&arriving, &Stage::SINGLE)
-                    .unwrap()
-            } else {
-                method
-                    .learn_then_predict(&arriving, &Stage::SINGLE)
-                    .unwrap()
-            };
+            let (found, step) = method.observe(&arriving, order).unwrap();
             scores.push(found);
             learned.push(step);
         }
@@ -177,7 +175,7 @@ impl Case {
     }
 
     /// Epochs over a queue in the stored orders.
-    fn run_queue(mut self, method: &mut dyn Method) {
+    fn run_queue(mut self, method: &mut Adapter) {
         let images = self.images("stream");
         let views = self.config["inputs"]["view1"].is_object();
         let views = views.then(|| [self.images("view1"), self.images("view2")]);
@@ -232,10 +230,19 @@ impl Case {
         self.check(method, scores, &learned);
     }
 
-    fn check(&mut self, method: &dyn Method, scores: Vec<Tensor<2>>, learned: &[Learned]) {
+    fn check(&mut self, method: &Adapter, scores: Vec<Tensor<2>>, learned: &[Learned]) {
         let stacked: Tensor<3> = Tensor::stack(scores, 0);
         self.fixture.compare("logits", "logits", &stacked);
         self.fixture.expect("logits", self.tolerance);
+        if self.fixture.has("accepted") {
+            let chosen = self.fixture.numbers("accepted");
+            let chosen = chosen
+                .chunks_exact(self.batch())
+                .map(|step| step.iter().sum());
+            let chosen: Vec<f64> = chosen.collect();
+            let found: Vec<f64> = learned.iter().map(|step| step.accepted as f64).collect();
+            assert_eq!(found, chosen, "samples accepted in each step");
+        }
         // The parts of the total are compared; where the total is alone, it is the one part.
         let names: Vec<String> = self.fixture.keys("loss.");
         for name in names.iter().filter(|name| *name != "total") {
@@ -255,7 +262,7 @@ impl Case {
         self.check_weights(method);
     }
 
-    fn check_weights(&mut self, method: &dyn Method) {
+    fn check_weights(&mut self, method: &Adapter) {
         let weights: BTreeMap<String, TensorData> = method.weights();
         let keys = self.fixture.keys("after.");
         if keys.is_empty() {
@@ -394,19 +401,24 @@ fn without_queue(name: &str, change: impl Fn(&Case, TtacConfig) -> TtacConfig) {
         },
         ..clusters(&case)
     };
-    let config = MethodConfig::Ttac(Box::new(change(&case, config)));
-    let mut method = case.init(&config);
-    case.run(method.as_mut(), false);
+    let config = change(&case, config);
+    case.run_method("ttac", &config, Prediction::AdaptFirst);
+}
+
+/// With the constants of the fixtures, and no others.
+fn without_queue_as_stored(names: &[&str]) {
+    for name in names {
+        without_queue(name, |_, config| config);
+    }
 }
 
 #[test]
 fn test_and_bn() {
     let case = Case::open("test");
-    let mut method = case.init(&MethodConfig::Test);
-    case.run(method.as_mut(), false);
+    case.run_method("test", &UnadaptedConfig {}, Prediction::AdaptFirst);
 
     let mut case = Case::open("bn-batch");
-    let mut method = case.init(&MethodConfig::Bn(BnConfig::default()));
+    let mut method = case.build("bn", &BnConfig::default());
     // The reference moves running statistics that nobody reads; ours stay.
     let images = case.images("stream");
     let batch = case.batch();
@@ -421,11 +433,11 @@ fn test_and_bn() {
 
     let case = Case::open("bn-queue");
     let config = BnConfig {
-        statistics: Statistics::Running,
+        statistics: NormSource::Running,
         ..BnConfig::default()
     };
-    let mut method = case.init(&MethodConfig::Bn(config));
-    case.run_queue(method.as_mut());
+    let mut method = case.build("bn", &config);
+    case.run_queue(&mut method);
 }
 
 #[test]
@@ -435,8 +447,21 @@ fn tent_predicts_by_the_pass_it_learns_from() {
         optimiser: OptimiserConfig::ADAM,
         learning_rate: case.number("learning_rate"),
     };
-    let mut method = case.init(&MethodConfig::Tent(config));
-    case.run(method.as_mut(), true);
+    case.run_method("tent", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn eta_learns_from_what_is_certain_and_new() {
+    let case = Case::open("eta");
+    let config = EtaConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        entropy_margin: case.number("entropy_margin"),
+        similarity_threshold: case.number("similarity_threshold"),
+        average_share: case.number("average_share"),
+    };
+    let mut method = case.build("eta", &config);
+    case.run(&mut method, Prediction::PredictFirst);
 }
 
 #[test]
@@ -444,10 +469,9 @@ fn t3a_keeps_the_surest() {
     let case = Case::open("t3a");
     let config = T3aConfig {
         supports: Some(case.number("supports_per_class") as usize),
-        statistics: Statistics::Running,
+        statistics: NormSource::Running,
     };
-    let mut method = case.init(&MethodConfig::T3a(config));
-    case.run(method.as_mut(), false);
+    case.run_method("t3a", &config, Prediction::AdaptFirst);
 }
 
 #[test]
@@ -460,8 +484,7 @@ fn shot_is_certain_and_diverse() {
         confidence_threshold: case.number("confidence_threshold") as f32,
         ..ShotConfig::default()
     };
-    let mut method = case.init(&MethodConfig::Shot(config));
-    case.run(method.as_mut(), false);
+    case.run_method("shot", &config, Prediction::AdaptFirst);
 }
 
 #[test]
@@ -486,15 +509,13 @@ fn tfa_and_ttt_plus_plus_align_moments() {
             contrastive,
             ..TfaConfig::default()
         };
-        let mut method = case.init(&MethodConfig::Tfa(config));
-        case.run(method.as_mut(), false);
+        case.run_method("tfa", &config, Prediction::AdaptFirst);
     }
 }
 
 #[test]
 fn ttac_without_queue() {
-    without_queue("ttac", |_, config| config);
-    without_queue("ttac-guard", |_, config| config);
+    without_queue_as_stored(&["ttac", "ttac-guard"]);
 }
 
 #[test]
@@ -509,8 +530,7 @@ fn ttac_with_soft_assignment() {
         },
         ..clusters(&case)
     };
-    let mut method = case.init(&MethodConfig::Ttac(Box::new(config)));
-    case.run(method.as_mut(), false);
+    case.run_method("ttac", &config, Prediction::AdaptFirst);
 }
 
 #[test]
@@ -548,7 +568,7 @@ fn ttt_r_steps_before_each_image() {
         copies,
         ..TttRConfig::default()
     };
-    let mut method = case.init(&MethodConfig::TttR(config));
+    let mut method = case.build("ttt-r", &config);
     let images = case.plain("stream");
     let all = case.plain("copies");
     let quarter = |x: Tensor<4>| x.swap_dims(1, 2).flip([1]);
@@ -565,9 +585,7 @@ fn ttt_r_steps_before_each_image() {
         };
         let own = images.clone().slice_dim(0, image..image + 1);
         let arriving = minibatch(image, 1, own, Some(views));
-        let (found, step) = method
-            .learn_then_predict(&arriving, &Stage::SINGLE)
-            .unwrap();
+        let (found, step) = method.observe(&arriving, Prediction::AdaptFirst).unwrap();
         scores.push(found);
         learned.push(step);
     }
@@ -580,13 +598,12 @@ fn ttt_r_steps_before_each_image() {
     case.fixture.expect("losses", TOLERANCE);
     // The smallest movement of a parameter is 1e-4.
     case.tolerance = 3e-5;
-    case.check_weights(method.as_ref());
+    case.check_weights(&method);
 }
 
 #[test]
 fn ttac_one_directional_and_with_squared_distance() {
-    without_queue("ttac-one-directional", |_, config| config);
-    without_queue("ttac-global-l2", |_, config| config);
+    without_queue_as_stored(&["ttac-one-directional", "ttac-global-l2"]);
 }
 
 #[test]
@@ -610,8 +627,8 @@ fn ttac_self_training() {
         global_part: GlobalPart::None,
         ..ttac(&case)
     };
-    let mut method = Case::open("ttac-guard").init(&MethodConfig::Ttac(Box::new(config)));
-    case.run(method.as_mut(), false);
+    let mut method = Case::open("ttac-guard").build("ttac", &config);
+    case.run(&mut method, Prediction::AdaptFirst);
 }
 
 /// With a queue: the second half of the epochs, temporal filter, averaged posteriors.
@@ -631,6 +648,6 @@ fn with_queue(name: &str, change: impl Fn(TtacConfig) -> TtacConfig) {
         },
         ..clusters(&case)
     };
-    let mut method = case.init(&MethodConfig::Ttac(Box::new(change(config))));
-    case.run_queue(method.as_mut());
+    let mut method = case.build("ttac", &change(config));
+    case.run_queue(&mut method);
 }

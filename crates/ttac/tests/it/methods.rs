@@ -1,178 +1,61 @@
 //! What every method promises, on a small random network and embedded images: no look ahead, a way
 //! back, a state that can be saved, the same bits whatever the number of threads.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use burn::tensor::{Device, Tensor};
-use ttac::archive::Arrays;
 use ttac::backbone::{Architecture, Network};
-use ttac::checkpoint::InputContract;
-use ttac::data::{Dataset, Shapes10, Split};
+use ttac::data::Dataset;
 use ttac::method::{
-    Lesson, METHOD_NAMES, Method, MethodConfig, Minibatch, Preset, QueueState, Setting, Stage,
-    Views,
+    Adapter, Lesson, MethodSpec, Minibatch, Preset, QueueState, Setting, Stage, Views, method_names,
 };
 use ttac::protocol::{
-    Passes, Prediction, Protocol, QueueConfig, Recorder, Reset, Runner, Selection, Sink,
-    StepRecord, Stream, run,
+    Passes, Prediction, Protocol, QueueConfig, Recorder, Reset, Selection, Sink, StepRecord,
+    Stream, run,
 };
-use ttac::stats::{AnchorConfig, SourceLabels, SourceStatistics, collect};
-use ttac::stream::{Domain, Domains, StreamConfig, StreamPlan};
+use ttac::stream::{Domain, Domains, StreamConfig};
+use ttac::{Model, Session, SourceStatistics};
 
-const BATCH: usize = 12;
+use crate::world::{BATCH, Source, anchors, data, eager, input, plan, predictions, protocol};
 
-fn data(seed: u64) -> Vec<Box<dyn Dataset>> {
-    vec![Box::new(Shapes10::new(Split::Test, 60, seed))]
+/// A session of a method that is eager enough to learn from a random network.
+fn session(name: &str, protocol: &Protocol) -> Session {
+    Source::of(name).session(name, protocol)
 }
 
-fn input() -> InputContract {
-    InputContract::measured(&Shapes10::new(Split::Train, 60, 0), 60).unwrap()
-}
-
-fn network(name: &str) -> Network {
-    let (family, fields): (&str, &[(&str, &str)]) = match name {
-        "ttt-r" => ("resnet26", &[("depth", "8"), ("width", "8")]),
-        _ => (
-            "resnet20-cifar",
-            &[("depth", "8"), ("width", "4"), ("projection", "8")],
-        ),
-    };
-    let mut architecture = Architecture::by_name(family, 10).unwrap();
-    for (field, value) in fields {
-        architecture = architecture.with_field(field, value).unwrap();
-    }
-    architecture.init(1, &Device::flex()).unwrap()
-}
-
-fn anchors(network: &Network) -> SourceStatistics {
-    let source = Shapes10::new(Split::Train, 100, 0);
-    let config = AnchorConfig {
-        labels: SourceLabels::True,
-        alignment_batch: 40,
-        ..AnchorConfig::default()
-    };
-    collect(
-        network,
-        "",
-        &input(),
-        &source,
-        &config,
-        &Device::flex(),
-        |_| {},
-    )
-    .unwrap()
-}
-
-thread_local! {
-    /// Networks and anchors by family; each test has its own.
-    static SOURCES: RefCell<BTreeMap<bool, (Network, SourceStatistics)>> = RefCell::default();
-}
-
-fn source(name: &str) -> (Network, SourceStatistics) {
-    SOURCES.with_borrow_mut(|sources| {
-        let made = sources.entry(name == "ttt-r").or_insert_with(|| {
-            let network = network(name);
-            let source = anchors(&network);
-            (network, source)
-        });
-        made.clone()
-    })
-}
-
-/// A method that is eager enough to learn from a random network.
-fn method(name: &str, setting: Setting) -> Box<dyn Method> {
-    let (network, source) = source(name);
-    let mut config = MethodConfig::by_name(name, Preset::Recommended, setting).unwrap();
-    let changes: &[(&str, &str)] = match &config {
-        MethodConfig::Ttac(_) => &[("filter.posterior_threshold", "0.0"), ("gate.visits", "1")],
-        MethodConfig::TttR(_) => &[("copies", "4")],
-        MethodConfig::Shot(_) => &[("confidence_threshold", "0.0")],
-        MethodConfig::Tfa(_) => &[("ring_length", "24")],
-        _ => &[],
-    };
-    for (field, value) in changes {
-        config = config.with_field(field, value).unwrap();
-    }
-    config.init(network, Some(&source)).unwrap()
-}
-
-fn plan(batches: usize) -> StreamPlan {
-    let domain = Domain::clean("shapes10");
-    let config = StreamConfig::new(Domains::One { domain })
-        .with_batch_size(BATCH)
-        .with_subset(BATCH * batches, ttac::stream::Choose::First);
-    let labels = data(0)[0].labels().unwrap();
-    config.plan(&[&labels], 10).unwrap()
-}
-
-fn protocol(queue: bool) -> Protocol {
-    Protocol {
-        queue: queue.then_some(QueueConfig {
-            capacity: 24,
-            epochs: 2,
-        }),
-        minibatch: BATCH,
-        ..Protocol::default()
-    }
-}
-
-/// Predictions with their confidence, to the bit.
-#[derive(Default)]
-struct Predictions(Vec<Vec<(usize, u32)>>, Option<usize>);
-
-impl Sink for Predictions {
-    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
-        let pairs = record.predicted.iter().zip(&record.confidence);
-        self.0
-            .push(pairs.map(|(&class, p)| (class, p.to_bits())).collect());
-        Ok(match self.1 {
-            Some(last) if self.0.len() == last => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        })
-    }
-}
-
-fn predictions(
-    method: &mut dyn Method,
-    protocol: &Protocol,
-    plan: &StreamPlan,
-    data: &[Box<dyn Dataset>],
-) -> Vec<Vec<(usize, u32)>> {
-    let (input, device) = (input(), Device::flex());
-    let stream = Stream {
-        plan,
-        domains: data,
-        input: &input,
-        device: &device,
-    };
-    let mut sink = Predictions::default();
-    run(protocol, method, &stream, &mut sink).unwrap();
-    sink.0
+/// The adapter of such a method alone.
+fn adapter(name: &str, setting: Setting) -> Adapter {
+    let Source { model, anchors } = Source::of(name);
+    let method = eager(name, setting);
+    method.build(model.network, Some(&anchors)).unwrap()
 }
 
 /// All methods without a queue, and those that can with one.
-fn every(mut check: impl FnMut(&str, &dyn Fn() -> Box<dyn Method>, &Protocol)) {
-    for (name, _) in METHOD_NAMES {
-        check(name, &|| method(name, Setting::NoQueue), &protocol(false));
-        let with_queue = || method(name, Setting::Queue);
-        if with_queue().rehearses() {
-            check(name, &with_queue, &protocol(true));
+fn every(mut check: impl FnMut(&str, &dyn Fn() -> Session, &Protocol)) {
+    for (name, _) in method_names() {
+        let without = protocol(false);
+        check(name, &|| session(name, &without), &without);
+        let with = protocol(true);
+        if session(name, &with).needs().rehearses {
+            check(name, &|| session(name, &with), &with);
         }
     }
+}
+
+fn weights(session: &Session) -> std::collections::BTreeMap<String, burn::tensor::TensorData> {
+    ttac::backbone::tensors(&session.model().network)
 }
 
 #[test]
 fn nobody_looks_ahead() {
     let plan = plan(3);
-    every(|name, make, protocol| {
+    every(|name, _, protocol| {
         for order in [Prediction::AdaptFirst, Prediction::PredictFirst] {
             let protocol = Protocol {
                 prediction: order,
                 ..protocol.clone()
             };
-            let whole = predictions(make().as_mut(), &protocol, &plan, &data(0));
+            let whole = predictions(&mut session(name, &protocol), &plan, &data(0));
             // The same first two batches, and another world after them.
             let mut other = plan.clone();
             let last = other.batches.pop().unwrap();
@@ -182,7 +65,7 @@ fn nobody_looks_ahead() {
             });
             let strange = strange.collect();
             other.batches.push(strange);
-            let changed = predictions(make().as_mut(), &protocol, &other, &data(0));
+            let changed = predictions(&mut session(name, &protocol), &other, &data(0));
             assert_eq!(whole[..2], changed[..2], "{name}, {order:?}");
         }
     });
@@ -191,44 +74,16 @@ fn nobody_looks_ahead() {
 #[test]
 fn reset_is_the_source_bit_for_bit() {
     let plan = plan(2);
-    every(|name, make, protocol| {
+    every(|name, make, _| {
         let mut used = make();
-        let first = predictions(used.as_mut(), protocol, &plan, &data(0));
-        let elsewhere = predictions(used.as_mut(), protocol, &plan, &data(7));
+        let first = predictions(&mut used, &plan, &data(0));
+        used.reset();
+        let elsewhere = predictions(&mut used, &plan, &data(7));
         assert_ne!(first, elsewhere, "{name}");
         used.reset();
-        assert_eq!(used.weights(), make().weights(), "{name}");
-        let again = predictions(used.as_mut(), protocol, &plan, &data(0));
+        assert_eq!(weights(&used), weights(&make()), "{name}");
+        let again = predictions(&mut used, &plan, &data(0));
         assert_eq!(first, again, "{name}");
-    });
-}
-
-#[test]
-fn a_saved_state_goes_on_with_the_same_bits() {
-    let plan = plan(4);
-    let (input, device) = (input(), Device::flex());
-    let domains = data(0);
-    let stream = Stream {
-        plan: &plan,
-        domains: &domains,
-        input: &input,
-        device: &device,
-    };
-    every(|name, make, protocol| {
-        let whole = predictions(make().as_mut(), protocol, &plan, &domains);
-        let mut first = make();
-        let mut sink = Predictions(Vec::new(), Some(2));
-        let runner = Runner::new(protocol, &stream).unwrap();
-        runner.run(first.as_mut(), &mut sink).unwrap();
-        let mut arrays = Arrays::default();
-        first.save(&mut arrays).unwrap();
-        let mut second = make();
-        second.load(&mut arrays).unwrap();
-        let mut rest = Predictions::default();
-        let runner = Runner::new(protocol, &stream).unwrap().skip_to(2).unwrap();
-        runner.run(second.as_mut(), &mut rest).unwrap();
-        let joined = [sink.0, rest.0].concat();
-        assert_eq!(joined, whole, "{name}, queue {:?}", protocol.queue);
     });
 }
 
@@ -239,8 +94,8 @@ fn threads_do_not_change_a_bit() {
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build().unwrap().install(|| {
-                let mut method = method(name, Setting::Queue);
-                predictions(method.as_mut(), &protocol(true), &plan, &data(0))
+                let mut session = session(name, &protocol(true));
+                predictions(&mut session, &plan, &data(0))
             })
         };
         let one = with(1);
@@ -253,24 +108,22 @@ fn threads_do_not_change_a_bit() {
 fn predicting_changes_nothing_and_learning_changes_something() {
     let plan = plan(2);
     every(|name, make, protocol| {
-        let used = make();
-        let images = data(0)[0].batch(&[0, 1, 2, 3]).unwrap().samples.images;
-        let images = input().normalise(&images, &Device::flex()).unwrap();
-        let scores = || used.predict(images.clone()).to_data();
-        assert_eq!(scores(), scores(), "{name}");
         let mut used = make();
-        let before = used.weights();
-        predictions(used.as_mut(), protocol, &plan, &data(0));
+        let samples = data(0)[0].batch(&[0, 1, 2, 3]).unwrap().samples;
+        let scores = || used.predict(&samples).unwrap().probabilities;
+        assert_eq!(scores(), scores(), "{name}");
+        let before = weights(&used);
+        predictions(&mut used, &plan, &data(0));
         let keeps = matches!(name, "test" | "t3a") || (name == "bn" && protocol.queue.is_none());
-        assert_eq!(used.weights() == before, keeps, "{name}");
+        assert_eq!(weights(&used) == before, keeps, "{name}");
     });
 }
 
 #[test]
-fn many_passes_learn_from_all_and_an_oracle_is_never_worse() {
+fn many_passes_learn_from_all_and_an_oracle_takes_the_best_of_them() {
     let plan = plan(4);
     for name in ["bn", "tent", "shot", "ttac"] {
-        let error = |selection| {
+        let errors = |selection| {
             let protocol = Protocol {
                 passes: Passes::Many {
                     epochs: 3,
@@ -278,32 +131,43 @@ fn many_passes_learn_from_all_and_an_oracle_is_never_worse() {
                 },
                 ..protocol(false)
             };
-            let (input, device, domains) = (input(), Device::flex(), data(0));
-            let stream = Stream {
-                plan: &plan,
-                domains: &domains,
-                input: &input,
-                device: &device,
-            };
-            let mut recorder = Recorder::new(&domains[0].classes());
-            let mut method = method(name, Setting::ManyPasses);
-            run(&protocol, method.as_mut(), &stream, &mut recorder).unwrap();
-            assert_eq!(recorder.samples(), 48, "every sample once");
-            recorder.wrong()
+            let domains = data(0);
+            let stream = Stream::new(&plan, &domains).unwrap();
+            let mut sink = Epochs(Recorder::new(&domains[0].info().classes), Vec::new());
+            run(&mut session(name, &protocol), &stream, &mut sink).unwrap();
+            assert_eq!(sink.0.samples(), 48, "every sample once");
+            (sink.0.error_percent().unwrap(), sink.1)
         };
-        assert!(
-            error(Selection::OracleBest) <= error(Selection::Last),
-            "{name}"
-        );
+        let (best, epochs) = errors(Selection::OracleBest);
+        let measured: Vec<f64> = epochs.into_iter().map(Option::unwrap).collect();
+        assert_eq!(measured.len(), 3, "{name}");
+        let least = measured.iter().copied().fold(f64::INFINITY, f64::min);
+        assert_eq!(best, least, "{name}: {measured:?}");
+        let (last, epochs) = errors(Selection::Last);
+        assert_eq!(epochs, [None, None, Some(last)], "{name}");
+        assert_eq!(measured[2], last, "{name}: the last pass is the same");
     }
 }
 
-/// METHODS 8.5 and 9.7: two passes for the norm statistics, one for the contrastive loss, then everything.
+/// Records errors, and those of every epoch.
+struct Epochs(Recorder, Vec<Option<f64>>);
+
+impl Sink for Epochs {
+    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
+        self.0.step(record)
+    }
+
+    fn epoch(&mut self, _: usize, _: &ttac::method::Learned, error_percent: Option<f64>) {
+        self.1.push(error_percent);
+    }
+}
+
+/// Two passes move the norm statistics, one takes the contrastive loss, then everything is learned.
 #[test]
 fn several_passes_of_joint_methods_begin_gently() {
     for name in ["ttt++", "ttac+contrastive"] {
-        let mut used = method(name, Setting::ManyPasses);
-        let first = used.first_passes();
+        let mut used = adapter(name, Setting::ManyPasses);
+        let first = used.needs().first_passes;
         let lessons: Vec<Lesson> = (1..=5).map(|pass| first.lesson(pass)).collect();
         let expected = [
             Lesson::Norms,
@@ -314,8 +178,8 @@ fn several_passes_of_joint_methods_begin_gently() {
         ];
         assert_eq!(lessons, expected, "{name}");
 
-        let images = data(0)[0].batch(&[0, 1, 2, 3]).unwrap().samples.images;
-        let images = input().normalise(&images, &Device::flex()).unwrap();
+        let samples = data(0)[0].batch(&[0, 1, 2, 3]).unwrap().samples;
+        let images = input().normalise(&samples, &Device::flex()).unwrap();
         let minibatch = Minibatch {
             ids: vec![0, 1, 2, 3],
             views: Some(Views {
@@ -359,19 +223,36 @@ fn a_reset_per_visit_makes_visits_independent() {
     let config = StreamConfig::new(Domains::Sequence { domains: names })
         .with_batch_size(BATCH)
         .with_subset(24, ttac::stream::Choose::First);
-    let labels: Vec<Vec<usize>> = domains.iter().map(|d| d.labels().unwrap()).collect();
-    let plan = config.plan(&[&labels[0], &labels[1]], 10).unwrap();
+    let plan = config.plan_for(&domains).unwrap();
     let with = |reset| {
         let protocol = Protocol {
             reset,
             ..protocol(true)
         };
-        let mut method = method("ttac", Setting::Queue);
-        predictions(method.as_mut(), &protocol, &plan, &domains)
+        predictions(&mut session("ttac", &protocol), &plan, &domains)
     };
     let (reset, carried) = (with(Reset::PerVisit), with(Reset::Never));
     assert_eq!(reset[..2], carried[..2]);
     assert_ne!(reset[2..], carried[2..]);
+}
+
+#[test]
+fn a_reset_per_batch_answers_each_batch_as_a_new_session_would() {
+    let (plan, domains) = (plan(3), data(0));
+    let protocol = Protocol {
+        reset: Reset::PerBatch,
+        ..protocol(false)
+    };
+    let found = predictions(&mut session("ttac", &protocol), &plan, &domains);
+    let stream = Stream::new(&plan, &domains).unwrap();
+    for (arrivals, found) in plan.batches.iter().zip(found) {
+        let batch = stream.batch(arrivals).unwrap();
+        let mut fresh = session("ttac", &protocol);
+        let answer = fresh.observe_known(&batch.ids, &batch.samples).unwrap();
+        let pairs = answer.classes.iter().zip(answer.confidence());
+        let alone: Vec<_> = pairs.map(|(&class, p)| (class, p.to_bits())).collect();
+        assert_eq!(found, alone);
+    }
 }
 
 /// Networks without batch norm: layer norms, group norms.
@@ -402,33 +283,33 @@ fn without_batch_norm() -> [Network; 2] {
 fn without_batch_norm_bn_is_the_source_and_says_so_once() {
     let plan = plan(3);
     for network in without_batch_norm() {
-        for (setting, queue) in [(Setting::NoQueue, false), (Setting::Queue, true)] {
-            let make = |name: &str| {
-                let config = MethodConfig::by_name(name, Preset::Released, setting).unwrap();
-                config.init(network.clone(), None).unwrap()
-            };
+        for queue in [false, true] {
             let protocol = protocol(queue);
-            let expected = predictions(make("test").as_mut(), &protocol, &plan, &data(0));
-            let mut bn = make("bn");
-            let before = bn.weights();
-            assert_eq!(
-                predictions(bn.as_mut(), &protocol, &plan, &data(0)),
-                expected
-            );
-            assert_eq!(bn.weights(), before);
-            let (input, device, domains) = (input(), Device::flex(), data(0));
-            let stream = Stream {
-                plan: &plan,
-                domains: &domains,
-                input: &input,
-                device: &device,
+            let make = |name: &str| {
+                let model = model(&network);
+                let builder = Session::builder(&model).preset(name, Preset::Released);
+                builder.protocol(&protocol).build().unwrap()
             };
+            let expected = predictions(&mut make("test"), &plan, &data(0));
+            let mut bn = make("bn");
+            let before = weights(&bn);
+            assert_eq!(predictions(&mut bn, &plan, &data(0)), expected);
+            assert_eq!(weights(&bn), before);
+            let domains = data(0);
+            let stream = Stream::new(&plan, &domains).unwrap();
             let mut warnings = Warnings::default();
-            run(&protocol, make("bn").as_mut(), &stream, &mut warnings).unwrap();
+            run(&mut make("bn"), &stream, &mut warnings).unwrap();
             let said = "the network has no batch norm: `bn` predicts what `test` does";
-            assert_eq!(warnings.0, [said]);
+            let about_norms = warnings.0.iter().filter(|text| text.contains("batch norm"));
+            assert_eq!(about_norms.collect::<Vec<_>>(), [said]);
         }
     }
+}
+
+/// A network of its own as a model.
+fn model(network: &Network) -> Model {
+    let classes = ttac::data::SHAPES10_CLASSES.map(str::to_owned).to_vec();
+    Model::new("small", network.clone(), input(), classes)
 }
 
 #[derive(Default)]
@@ -445,7 +326,8 @@ impl Sink for Warnings {
 fn transformers_adapt_by_every_method_that_needs_no_second_head() {
     let plan = plan(2);
     let [network, _] = without_batch_norm();
-    let source = anchors(&network);
+    let model = model(&network);
+    let source: SourceStatistics = anchors(&model);
     for name in [
         "tent",
         "shot",
@@ -456,32 +338,22 @@ fn transformers_adapt_by_every_method_that_needs_no_second_head() {
         "ttac-source-free",
     ] {
         let make = || {
-            let config = MethodConfig::by_name(name, Preset::Recommended, Setting::NoQueue);
-            let mut config = config.unwrap();
-            let changes: &[(&str, &str)] = match &config {
-                MethodConfig::Ttac(_) => {
-                    &[("filter.posterior_threshold", "0.0"), ("gate.visits", "1")]
-                }
-                MethodConfig::Tfa(_) => &[("ring_length", "24")],
-                _ => &[],
-            };
-            for (field, value) in changes {
-                config = config.with_field(field, value).unwrap();
-            }
-            config.init(network.clone(), Some(&source)).unwrap()
+            let builder = Session::builder(&model).anchors(&source);
+            let builder = builder.method_spec(&eager(name, Setting::NoQueue));
+            builder.protocol(&protocol(false)).build().unwrap()
         };
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build().unwrap().install(|| {
-                let mut method = make();
-                let found = predictions(method.as_mut(), &protocol(false), &plan, &data(0));
-                (found, method)
+                let mut session = make();
+                let found = predictions(&mut session, &plan, &data(0));
+                (found, session)
             })
         };
-        let (one, mut method) = with(1);
+        let (one, mut session) = with(1);
         assert_eq!(one, with(3).0, "{name}");
-        let changed = method.weights();
-        let source = make().weights();
+        let changed = weights(&session);
+        let source = weights(&make());
         let moved = |key: &String| changed[key] != source[key];
         match name {
             "t3a" => assert!(!source.keys().any(moved)),
@@ -492,14 +364,13 @@ fn transformers_adapt_by_every_method_that_needs_no_second_head() {
                 assert!(!moved(&"head.weight".to_owned()), "{name}");
             }
         }
-        method.reset();
-        assert_eq!(method.weights(), source, "{name}");
+        session.reset();
+        assert_eq!(weights(&session), source, "{name}");
     }
 }
 
 #[test]
 fn the_released_queue_makes_2076_steps_of_ten_thousand_samples() {
-    // METHODS 8.1 and 16.3, 8.
     let protocol = Protocol {
         queue: Some(QueueConfig::default()),
         ..Protocol::default()
@@ -541,7 +412,7 @@ fn impossible_protocols_are_refused_with_all_reasons() {
         prediction: Prediction::PredictFirst,
         ..Protocol::default()
     };
-    let error = wrong.validate(256).unwrap_err().to_string();
+    let error = wrong.validate_for(256).unwrap_err().to_string();
     for part in [
         "smaller than a batch",
         "at least one epoch",
@@ -563,11 +434,14 @@ fn what_a_method_lacks_is_said_before_any_work() {
         ("ttt-r", "rotation head"),
         ("ttac+contrastive", "projection head"),
     ] {
-        let config = MethodConfig::by_name(name, Preset::Released, Setting::NoQueue).unwrap();
-        let error = config.init(plain.clone(), None).err().unwrap().to_string();
+        let method = MethodSpec::preset(name, Preset::Released, Setting::NoQueue).unwrap();
+        // What a network lacks is said even where the anchors are there.
+        let anchors = name.contains('+').then(|| Source::of("ttac").anchors);
+        let error = method.build(plain.clone(), anchors.as_ref());
+        let error = error.err().unwrap().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let unknown = MethodConfig::by_name("tnet", Preset::Released, Setting::NoQueue);
+    let unknown = MethodSpec::preset("tnet", Preset::Released, Setting::NoQueue);
     assert!(
         unknown
             .unwrap_err()

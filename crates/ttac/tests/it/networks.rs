@@ -6,7 +6,10 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
-use ttac::backbone::{Adaptable, Architecture, Backbone, Network, NormMode, parameters, tensors};
+use ttac::backbone::{
+    Adaptable, Architecture, Backbone, InputForm, Network, NormMode, ParameterKind, parameters,
+    tensors,
+};
 use ttac::loss::cross_entropy;
 use ttac::optim::OptimiserConfig;
 
@@ -137,18 +140,7 @@ fn ladder(fixture: &str, architecture: &Architecture) {
     fixture.compare("losses", "losses", &losses);
     let after = tensors(&trained);
     for key in fixture.keys("after.") {
-        let value = after[&key].clone();
-        let count = value.num_elements();
-        let shape = value.shape().to_vec();
-        // Ranks differ, comparison is by element: one rank of each occurs.
-        let name = format!("after.{key}");
-        match shape.len() {
-            1 => fixture.compare("after", &name, &Tensor::<1>::from_data(value, &plain)),
-            2 => fixture.compare("after", &name, &Tensor::<2>::from_data(value, &plain)),
-            3 => fixture.compare("after", &name, &Tensor::<3>::from_data(value, &plain)),
-            4 => fixture.compare("after", &name, &Tensor::<4>::from_data(value, &plain)),
-            rank => panic!("`{key}` has rank {rank} and {count} values"),
-        }
+        fixture.compare_data("after", &format!("after.{key}"), &after[&key]);
     }
     let logits = trained
         .valid()
@@ -261,17 +253,22 @@ fn vision_transformer() {
     ladder("net-vit", &tiny("vit-tiny-4", &TRANSFORMER));
 }
 
+/// Keys of the parameters in each set of a network.
+fn keys_of(network: &Network) -> impl Fn(Adaptable) -> Vec<String> {
+    move |which| {
+        let group = network.params(which);
+        let all = parameters(network).into_iter();
+        all.filter(|p| group.matches(&p.id, None))
+            .map(|p| p.key)
+            .collect()
+    }
+}
+
 #[test]
 fn the_norms_of_a_transformer_are_its_affine_group() {
     let network = tiny("vit-tiny-4", &TRANSFORMER).blank(&Device::flex());
     let network = network.unwrap();
-    let keys = |which| -> Vec<String> {
-        let group = network.params(which);
-        let all = parameters(&network).into_iter();
-        all.filter(|p| group.matches(&p.id, None))
-            .map(|p| p.key)
-            .collect()
-    };
+    let keys = keys_of(&network);
     assert_eq!(keys(Adaptable::Head), ["head.weight", "head.bias"]);
     // Two norms in each of two blocks, and the last one.
     let affine = keys(Adaptable::Affine);
@@ -295,20 +292,17 @@ fn a_transformer_refuses_images_of_another_size() {
 
 #[test]
 fn impossible_transformers_are_refused_with_every_reason() {
-    let error = Architecture::by_name("vit-tiny-4", 10)
-        .and_then(|a| a.with_field("heads", "5"))
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "invalid architecture: `heads` must divide `width`, found 5 and 192"
-    );
-    let error = Architecture::by_name("vit-tiny-4", 10)
-        .and_then(|a| a.with_field("patch", "5"))
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "invalid architecture: `patch` must divide `image_size`, found 5 and 32"
-    );
+    for (field, problem) in [
+        ("heads", "`heads` must divide `width`, found 5 and 192"),
+        ("patch", "`patch` must divide `image_size`, found 5 and 32"),
+    ] {
+        let transformer = Architecture::by_name("vit-tiny-4", 10).unwrap();
+        let error = transformer.with_field(field, "5").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("invalid architecture: {problem}")
+        );
+    }
 }
 
 #[test]
@@ -324,20 +318,121 @@ const NEIGHBOURS: f64 = 1e-3;
 #[test]
 fn logits_at_full_size() {
     let device = Device::flex();
-    for (name, _) in Architecture::NAMES {
+    for name in Architecture::names() {
         let mut fixture = Fixture::open(&format!("full-{name}"));
         let about: &Value = &fixture.about;
         let classes = about["config"]["classes"].as_u64().unwrap() as usize;
         let size = size_of(about);
         let architecture = Architecture::by_name(name, classes).unwrap();
-        assert_eq!(architecture.image_size(), size[0]);
+        assert_eq!(architecture.input().size(), size);
         assert_eq!(architecture.name(), name);
         let x = images(2, size, &device);
         let logits = network(&architecture, &device).forward(x, NormMode::Running);
         fixture.compare("logits", "logits", &logits);
         // Up to 110 layers; PyTorch's own float32 is within 6e-7 of the reference.
-        let clouds = architecture.fewest_points().is_some();
+        let clouds = matches!(architecture.input(), InputForm::Clouds { .. });
         fixture.expect("logits", if clouds { NEIGHBOURS } else { FORWARD });
+    }
+}
+
+/// The number of learned values with two digits, such as `0.27 M`.
+fn millions(network: &Network) -> String {
+    let learned = parameters(network).into_iter();
+    let learned = learned.filter(|p| p.kind != ParameterKind::Buffer);
+    let count: usize = learned.map(|p| p.shape.iter().product::<usize>()).sum();
+    let millions = count as f64 / 1e6;
+    let digits = if millions < 1.0 {
+        2
+    } else {
+        usize::from(millions < 10.0)
+    };
+    format!("{millions:.digits$} M")
+}
+
+#[test]
+fn every_published_architecture_builds_under_its_own_name() {
+    let mut names = Architecture::names().collect::<Vec<_>>();
+    for published in Architecture::published() {
+        let input = Architecture::by_name(published.name, 1).unwrap().input();
+        let classes = match input {
+            InputForm::Images { side: 224, .. } => 1000,
+            InputForm::Images { .. } => 10,
+            InputForm::Clouds { .. } => 40,
+        };
+        let architecture = Architecture::by_name(published.name, classes).unwrap();
+        assert_eq!(architecture.name(), published.name);
+        assert_eq!(architecture.family(), published.family);
+        assert_eq!(architecture.num_classes(), classes);
+        let json = serde_json::to_value(&architecture).unwrap();
+        assert_eq!(json["family"], published.family, "{json}");
+        let again: Architecture = serde_json::from_value(json).unwrap();
+        assert_eq!(again, architecture);
+        let network = architecture.blank(&Device::flex()).unwrap();
+        assert_eq!(network.num_classes(), classes, "{}", published.name);
+        assert_eq!(
+            millions(&network),
+            published.parameters,
+            "{}",
+            published.name
+        );
+    }
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name stands for two architectures");
+}
+
+/// Checkpoints carry this text and fingerprints are digests of it: it must never change.
+#[test]
+fn the_json_of_every_family_stays_as_it_is() {
+    for (name, json) in [
+        (
+            "resnet20-cifar",
+            r#"{"family":"resnet-cifar","depth":20,"width":16,"projection":null,"num_classes":10}"#,
+        ),
+        (
+            "resnet18-cifar",
+            r#"{"family":"resnet-simclr","block":"basic","blocks":[2,2,2,2],"width":64,"projection":128,"num_classes":10}"#,
+        ),
+        (
+            "resnet26",
+            r#"{"family":"resnet26","depth":26,"width":16,"norm":"group","rotation":"layer2","num_classes":10}"#,
+        ),
+        (
+            "wrn-28-10",
+            r#"{"family":"wide-resnet","depth":28,"stem":16,"widen":10,"num_classes":10}"#,
+        ),
+        (
+            "resnet50",
+            r#"{"family":"resnet","block":"bottleneck","blocks":[3,4,6,3],"width":64,"num_classes":10}"#,
+        ),
+        (
+            "vit-small-16",
+            r#"{"family":"vit","image_size":224,"patch":16,"width":384,"depth":12,"heads":6,"mlp":1536,"num_classes":10}"#,
+        ),
+        (
+            "dgcnn",
+            r#"{"family":"dgcnn","k":20,"width":64,"embedding":1024,"feature":"penultimate","num_classes":10}"#,
+        ),
+    ] {
+        let architecture = Architecture::by_name(name, 10).unwrap();
+        assert_eq!(serde_json::to_string(&architecture).unwrap(), json);
+    }
+}
+
+#[test]
+fn the_key_of_the_classifier_is_that_of_the_published_checkpoint() {
+    for (name, key) in [
+        ("resnet20-cifar", "linear"),
+        ("resnet18-cifar", "fc"),
+        ("resnet26", "fc"),
+        ("wrn-40-2", "fc"),
+        ("resnet18", "fc"),
+        ("vit-tiny-4", "head"),
+        ("dgcnn", "linear3"),
+    ] {
+        let network = tiny(name, &[]).blank(&Device::flex()).unwrap();
+        assert_eq!(network.classifier_key(), key, "{name}");
     }
 }
 
@@ -345,13 +440,7 @@ fn logits_at_full_size() {
 fn parameter_groups_hold_what_their_names_say() {
     let architecture = tiny("resnet18-cifar", &SIMCLR);
     let network = architecture.blank(&Device::flex()).unwrap();
-    let keys = |which| -> Vec<String> {
-        let group = network.params(which);
-        let all = parameters(&network).into_iter();
-        all.filter(|p| group.matches(&p.id, None))
-            .map(|p| p.key)
-            .collect()
-    };
+    let keys = keys_of(&network);
     let head = ["fc.weight", "fc.bias"];
     assert_eq!(keys(Adaptable::Head), head);
     let affine = keys(Adaptable::Affine);

@@ -61,7 +61,7 @@ fn contrastive_pairs() {
 
 #[test]
 fn identical_views_of_orthogonal_embeddings() {
-    // METHODS 16.3, 11: 7.142857 log(1 + (2b - 2) e^-2).
+    // See `docs/methods.md`, Identities that the tests check: 7.142857 log(1 + (2b - 2) e^-2).
     let pairs = 4;
     let rows: Vec<f32> = (0..2 * pairs * pairs)
         .map(|i| f32::from(u8::from(i % pairs == i / pairs % pairs)))

@@ -2,7 +2,7 @@
 //! PyTorch's own float32 differs from the same reference by 1e-7 to 5e-7 (noted in each fixture).
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use ttac::backbone::layers::Conv2d;
 use ttac::backbone::{BatchNorm, GroupNorm, LayerNorm, NormMode};
 use ttac::loss::cross_entropy;
@@ -14,33 +14,70 @@ use crate::fixture::{Fixture, filled, labels};
 const TOLERANCE: f64 = 1e-6;
 
 /// Gradients of `sum(y * dy)` with respect to leaves.
-fn gradients<const D: usize>(y: &Tensor<D>, dy: Tensor<D>) -> burn::tensor::Gradients {
+fn gradients<const D: usize>(y: &Tensor<D>, dy: Tensor<D>) -> Gradients {
     (y.clone() * dy).sum().backward()
+}
+
+/// The cases of a fixture by name, with their options.
+fn cases(fixture: &Fixture) -> serde_json::Map<String, serde_json::Value> {
+    fixture.about["cases"].as_object().unwrap().clone()
+}
+
+/// An input of a case, whose gradient is asked for.
+fn leaf<const D: usize>(fixture: &Fixture, case: &str, name: &str) -> Tensor<D> {
+    let device = Device::flex().autodiff();
+    fixture
+        .input(&format!("{case}.{name}"), &device)
+        .require_grad()
+}
+
+/// Compares the result `y` of a case and the gradient of its input `x`. Returns the gradients of all leaves.
+fn compare_pass<const D: usize, const E: usize>(
+    fixture: &mut Fixture,
+    case: &str,
+    x: &Tensor<D>,
+    y: &Tensor<E>,
+) -> Gradients {
+    let dy = fixture.input(&format!("{case}.dy"), &Device::flex().autodiff());
+    let grads = gradients(y, dy);
+    fixture.compare("y", &format!("{case}.y"), y);
+    compare_gradient(fixture, case, "dx", x, &grads);
+    grads
+}
+
+/// Compares the gradient of a leaf, which the fixture knows by `name`.
+fn compare_gradient<const D: usize>(
+    fixture: &mut Fixture,
+    case: &str,
+    name: &str,
+    leaf: &Tensor<D>,
+    grads: &Gradients,
+) {
+    let gradient = leaf.grad(grads).unwrap();
+    fixture.compare(name, &format!("{case}.{name}"), &gradient);
+}
+
+fn expect_all(mut fixture: Fixture, groups: &[&str]) {
+    for group in groups {
+        fixture.expect(group, TOLERANCE);
+    }
 }
 
 #[test]
 fn convolution_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-conv");
-    let device = Device::flex().autodiff();
-    let cases = fixture.about["cases"].as_object().unwrap().clone();
-    for (case, options) in cases {
+    for (case, options) in cases(&fixture) {
         let number = |field: &str| options[field].as_u64().unwrap() as usize;
-        let x: Tensor<4> = fixture.input(&format!("{case}.x"), &device).require_grad();
-        let weight: Tensor<4> = fixture.input(&format!("{case}.w"), &device).require_grad();
+        let [x, weight]: [Tensor<4>; 2] = ["x", "w"].map(|name| leaf(&fixture, &case, name));
         let options = kernels::ConvOptions {
             stride: number("stride"),
             padding: number("padding"),
         };
         let y = kernels::conv2d(x.clone(), weight.clone(), options);
-        let dy = fixture.input(&format!("{case}.dy"), &device);
-        let grads = gradients(&y, dy);
-        fixture.compare("y", &format!("{case}.y"), &y);
-        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
-        fixture.compare("dw", &format!("{case}.dw"), &weight.grad(&grads).unwrap());
+        let grads = compare_pass(&mut fixture, &case, &x, &y);
+        compare_gradient(&mut fixture, &case, "dw", &weight, &grads);
     }
-    for group in ["y", "dx", "dw"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx", "dw"]);
 }
 
 /// The norm's result is stored nowhere, yet value and all gradients have the bits of the two ops one after the other. Both uses of `x` matter: its two gradients meet.
@@ -126,24 +163,24 @@ fn batch_norm_agrees_with_pytorch() {
                 compare("running_var", layer.running_var.value());
             }
             fixture.compare("y", &format!("{prefix}.y"), &y);
-            fixture.compare("dx", &format!("{prefix}.dx"), &x.grad(&grads).unwrap());
+            compare_gradient(&mut fixture, &prefix, "dx", &x, &grads);
             if let Some(residual) = residual {
-                let gradient = residual.grad(&grads).unwrap();
-                fixture.compare("dresidual", &format!("{prefix}.dresidual"), &gradient);
+                compare_gradient(&mut fixture, &prefix, "dresidual", &residual, &grads);
             }
         }
     }
-    for group in [
-        "y",
-        "dx",
-        "dweight",
-        "dbias",
-        "dresidual",
-        "running_mean",
-        "running_var",
-    ] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(
+        fixture,
+        &[
+            "y",
+            "dx",
+            "dweight",
+            "dbias",
+            "dresidual",
+            "running_mean",
+            "running_var",
+        ],
+    );
 }
 
 #[test]
@@ -182,24 +219,18 @@ fn a_single_value_per_channel_keeps_running_statistics_finite() {
 fn group_norm_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-group-norm");
     let device = Device::flex().autodiff();
-    let cases = fixture.about["cases"].as_object().unwrap().clone();
-    for (case, options) in cases {
-        let x: Tensor<4> = fixture.input(&format!("{case}.x"), &device).require_grad();
+    for (case, options) in cases(&fixture) {
+        let x: Tensor<4> = leaf(&fixture, &case, "x");
         let groups = options["groups"].as_u64().unwrap() as usize;
         let layer = GroupNorm::new(x.dims()[3], groups, &device);
         let layer = filled(layer, |path| format!("{case}.{path}"));
         let y = layer.forward(x.clone(), options["relu"].as_bool().unwrap());
-        let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
-        fixture.compare("y", &format!("{case}.y"), &y);
-        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+        let grads = compare_pass(&mut fixture, &case, &x, &y);
         for (name, parameter) in [("dweight", &layer.weight), ("dbias", &layer.bias)] {
-            let gradient = parameter.val().grad(&grads).unwrap();
-            fixture.compare(name, &format!("{case}.{name}"), &gradient);
+            compare_gradient(&mut fixture, &case, name, &parameter.val(), &grads);
         }
     }
-    for group in ["y", "dx", "dweight", "dbias"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx", "dweight", "dbias"]);
 }
 
 /// Steps of ours add what a tensor's gradient already is; Burn's steps do so by themselves.
@@ -231,14 +262,7 @@ fn gradients_of_a_tensor_with_several_uses_are_added() {
             kernels::group_norm(x, ones.clone(), ones, options)
         },
         |x| kernels::shortcut_a(x, 4, 1),
-        |x| {
-            let options = kernels::PoolOptions {
-                kernel: 3,
-                stride: 1,
-                padding: 1,
-            };
-            kernels::max_pool(x, options)
-        },
+        |x| kernels::max_pool(x, windows(3, 1, 1)),
     ];
     let values = |seed: i64| -> Tensor<4> {
         let range = Tensor::<1, burn::tensor::Int>::arange(0..2 * 5 * 5 * 4, &device).float();
@@ -269,6 +293,14 @@ const SAME: kernels::ConvOptions = kernels::ConvOptions {
     padding: 1,
 };
 
+fn windows(kernel: usize, stride: usize, padding: usize) -> kernels::PoolOptions {
+    kernels::PoolOptions {
+        kernel,
+        stride,
+        padding,
+    }
+}
+
 fn weight(x: &Tensor<4>) -> Tensor<4> {
     let range = Tensor::<1, burn::tensor::Int>::arange(0..4 * 4 * 9, &x.device()).float();
     (range * 0.7).cos().reshape([4, 4, 3, 3])
@@ -280,45 +312,36 @@ fn layer_norm_agrees_with_pytorch() {
     layer_norm_case::<2>(&mut fixture, "rows");
     layer_norm_case::<3>(&mut fixture, "tokens");
     layer_norm_case::<3>(&mut fixture, "tokens-1e-6");
-    for group in ["y", "dx", "dweight", "dbias"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx", "dweight", "dbias"]);
 }
 
 fn layer_norm_case<const D: usize>(fixture: &mut Fixture, case: &str) {
     let device = Device::flex().autodiff();
-    let x: Tensor<D> = fixture.input(&format!("{case}.x"), &device).require_grad();
+    let x: Tensor<D> = leaf(fixture, case, "x");
     let mut layer = LayerNorm::new(x.dims()[D - 1], &device);
     layer.epsilon = fixture.about["cases"][case]["eps"].as_f64().unwrap();
     let layer = filled(layer, |path| format!("{case}.{path}"));
     let y = layer.forward(x.clone());
-    let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
-    fixture.compare("y", &format!("{case}.y"), &y);
-    fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+    let grads = compare_pass(fixture, case, &x, &y);
     for (name, parameter) in [("dweight", &layer.weight), ("dbias", &layer.bias)] {
-        let gradient = parameter.val().grad(&grads).unwrap();
-        fixture.compare(name, &format!("{case}.{name}"), &gradient);
+        compare_gradient(fixture, case, name, &parameter.val(), &grads);
     }
 }
 
 #[test]
 fn linear_layers_agree_with_pytorch() {
     let mut fixture = Fixture::open("op-linear");
-    let device = Device::flex().autodiff();
     for case in ["plain", "gelu", "residual", "gelu-residual"] {
-        let input = |name: &str| fixture.input::<2>(&format!("{case}.{name}"), &device);
-        let (x, weight) = (input("x").require_grad(), input("weight").require_grad());
-        let residual = case
+        let [x, weight]: [Tensor<2>; 2] = ["x", "weight"].map(|name| leaf(&fixture, case, name));
+        let residual: Option<Tensor<2>> = case
             .contains("residual")
-            .then(|| input("residual").require_grad());
-        let bias: Tensor<1> = fixture.input(&format!("{case}.bias"), &device);
-        let bias = bias.require_grad();
+            .then(|| leaf(&fixture, case, "residual"));
+        let bias: Tensor<1> = leaf(&fixture, case, "bias");
         let before = if case.contains("gelu") {
             kernels::Before::Gelu
         } else {
             kernels::Before::Nothing
         };
-        let dy = input("dy");
         let y = kernels::linear(
             x.clone(),
             weight.clone(),
@@ -326,51 +349,36 @@ fn linear_layers_agree_with_pytorch() {
             before,
             residual.clone(),
         );
-        let grads = gradients(&y, dy);
-        fixture.compare("y", &format!("{case}.y"), &y);
-        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
-        fixture.compare("dw", &format!("{case}.dw"), &weight.grad(&grads).unwrap());
-        fixture.compare(
-            "dbias",
-            &format!("{case}.dbias"),
-            &bias.grad(&grads).unwrap(),
-        );
+        let grads = compare_pass(&mut fixture, case, &x, &y);
+        compare_gradient(&mut fixture, case, "dw", &weight, &grads);
+        compare_gradient(&mut fixture, case, "dbias", &bias, &grads);
         if let Some(residual) = residual {
-            let gradient = residual.grad(&grads).unwrap();
-            fixture.compare("dresidual", &format!("{case}.dresidual"), &gradient);
+            compare_gradient(&mut fixture, case, "dresidual", &residual, &grads);
         }
     }
-    for group in ["y", "dx", "dw", "dbias", "dresidual"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx", "dw", "dbias", "dresidual"]);
 }
 
 #[test]
 fn attention_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-attention");
-    let device = Device::flex().autodiff();
-    let cases = fixture.about["cases"].as_object().unwrap().clone();
-    for (case, options) in cases {
+    for (case, options) in cases(&fixture) {
         let number = |field: &str| options[field].as_u64().unwrap() as usize;
-        let x: Tensor<2> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let x: Tensor<2> = leaf(&fixture, &case, "x");
         let options = kernels::AttentionOptions {
             batch: number("batch"),
             heads: number("heads"),
             queries: number("queries"),
         };
         let y = kernels::attention(x.clone(), options);
-        let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
-        fixture.compare("y", &format!("{case}.y"), &y);
-        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+        compare_pass(&mut fixture, &case, &x, &y);
     }
-    for group in ["y", "dx"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx"]);
 }
 
 #[test]
 fn token_ops_composed_of_burns_own_are_the_same_ops() {
-    use kernels::tokens::composed;
+    use kernels::composed;
     let device = Device::flex().autodiff();
     let input = |name: &str, rows: usize, columns: usize| -> Tensor<2> {
         let values = crate::fixture::values(name, rows * columns, 3.0, 0.0);
@@ -407,7 +415,7 @@ fn token_ops_composed_of_burns_own_are_the_same_ops() {
         close(
             "linear",
             fast,
-            composed::linear(x.clone(), w, b, before, r),
+            composed::linear(x.clone(), (w, b), before, r),
             &x,
         );
     }
@@ -446,28 +454,16 @@ fn pooling_agrees_with_pytorch() {
             kernels::global_average_pool,
         );
         pool_case(&mut fixture, &format!("average-2x2_{size}"), |x| {
-            let options = kernels::PoolOptions {
-                kernel: 2,
-                stride: 2,
-                padding: 0,
-            };
-            kernels::average_pool(x, options)
+            kernels::average_pool(x, windows(2, 2, 0))
         });
         pool_case(&mut fixture, &format!("max-3x3_{size}"), |x| {
-            let options = kernels::PoolOptions {
-                kernel: 3,
-                stride: 2,
-                padding: 1,
-            };
-            kernels::max_pool(x, options)
+            kernels::max_pool(x, windows(3, 2, 1))
         });
         pool_case(&mut fixture, &format!("option-a_{size}"), |x| {
             kernels::shortcut_a(x, 8, 2)
         });
     }
-    for group in ["y", "dx"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx"]);
 }
 
 fn pool_case<const D: usize>(
@@ -475,28 +471,22 @@ fn pool_case<const D: usize>(
     case: &str,
     op: impl Fn(Tensor<4>) -> Tensor<D>,
 ) {
-    let device = Device::flex().autodiff();
-    let x: Tensor<4> = fixture.input(&format!("{case}.x"), &device).require_grad();
+    let x: Tensor<4> = leaf(fixture, case, "x");
     let y = op(x.clone());
-    let grads = gradients(&y, fixture.input(&format!("{case}.dy"), &device));
-    fixture.compare("y", &format!("{case}.y"), &y);
-    fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+    compare_pass(fixture, case, &x, &y);
 }
 
 #[test]
 fn cross_entropy_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-cross-entropy");
-    let device = Device::flex().autodiff();
     for case in ["plain", "steep"] {
-        let x: Tensor<2> = fixture.input(&format!("{case}.x"), &device).require_grad();
+        let x: Tensor<2> = leaf(&fixture, case, "x");
         let loss = cross_entropy(x.clone(), &labels(6, 10));
         let grads = loss.backward();
         fixture.compare("y", &format!("{case}.y"), &loss);
-        fixture.compare("dx", &format!("{case}.dx"), &x.grad(&grads).unwrap());
+        compare_gradient(&mut fixture, case, "dx", &x, &grads);
     }
-    for group in ["y", "dx"] {
-        fixture.expect(group, TOLERANCE);
-    }
+    expect_all(fixture, &["y", "dx"]);
 }
 
 #[test]
@@ -535,6 +525,13 @@ fn toy_loss(fixture: &Fixture, toy: &Toy, step: usize, device: &Device) -> Tenso
         + (toy.p2.val() * fixture.input(&name("p2"), device)).sum()
 }
 
+fn sgd(momentum: f32, weight_decay: f32) -> OptimiserConfig {
+    OptimiserConfig::Sgd {
+        momentum,
+        weight_decay,
+    }
+}
+
 fn optimiser_case(fixture: &mut Fixture, case: &str, config: OptimiserConfig, rate: f64) {
     let device = Device::flex().autodiff();
     let mut toy = toy(fixture, &device);
@@ -559,10 +556,7 @@ fn optimiser_case(fixture: &mut Fixture, case: &str, config: OptimiserConfig, ra
 fn sgd_agrees_with_pytorch() {
     let mut fixture = Fixture::open("op-sgd");
     optimiser_case(&mut fixture, "plain", OptimiserConfig::SGD, 0.1);
-    let decay = OptimiserConfig::Sgd {
-        momentum: 0.9,
-        weight_decay: 5e-4,
-    };
+    let decay = sgd(0.9, 5e-4);
     optimiser_case(&mut fixture, "decay", decay, 0.1);
     fixture.expect("parameters", TOLERANCE);
 }
@@ -572,10 +566,7 @@ fn sgd_agrees_with_pytorch() {
 fn sgd_has_the_bits_and_the_state_of_burns() {
     let fixture = Fixture::open("op-sgd");
     let device = Device::flex().autodiff();
-    let config = OptimiserConfig::Sgd {
-        momentum: 0.9,
-        weight_decay: 5e-4,
-    };
+    let config = sgd(0.9, 5e-4);
     let burns = burn::optim::SgdConfig::new()
         .with_momentum(Some(burn::optim::momentum::MomentumConfig {
             momentum: f64::from(0.9_f32),
@@ -640,10 +631,7 @@ fn a_reset_optimiser_starts_like_a_new_one() {
 fn a_bounded_step_is_as_long_as_the_bound_allows() {
     let fixture = Fixture::open("op-sgd");
     let device = Device::flex().autodiff();
-    let plain = OptimiserConfig::Sgd {
-        momentum: 0.0,
-        weight_decay: 0.0,
-    };
+    let plain = sgd(0.0, 0.0);
     let values = |toy: &Toy| -> Vec<f32> {
         let all = [
             toy.p0.val().flatten::<1>(0, -1),

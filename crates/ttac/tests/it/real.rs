@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use safetensors::SafeTensors;
 use ttac::backbone::{Architecture, Backbone, NormMode};
-use ttac::checkpoint::{InputContract, InputKind, import};
-use ttac::data::{Cifar10, Dataset, Split, default_root};
+use ttac::checkpoint::{InputContract, import};
+use ttac::data::{Dataset, Split, default_root, open_cifar10};
 
 use crate::fixture::{self, note};
 
@@ -39,19 +39,13 @@ fn predictions_agree(architecture: &str, weights: &str, fixture: &str) {
     let architecture = Architecture::by_name(architecture, 10).unwrap();
     let (network, _) = import(&weights, &architecture, false, &device).unwrap();
     let (_, mean, std) = InputContract::NORMALISATIONS[0];
-    let contract = InputContract {
-        kind: InputKind::Image,
-        height: 32,
-        width: 32,
-        mean,
-        std,
-    };
-    let data = Cifar10::open(&root, Split::Test).unwrap();
+    let contract = crate::files::contract([32, 32], mean, std);
+    let data = open_cifar10(&root, Split::Test).unwrap();
     // A tenth of the images keeps the test quick; `ttac eval` runs them all.
     let ids: Vec<u64> = (0..1000).collect();
     for ids in ids.chunks(250) {
         let batch = data.batch(ids).unwrap();
-        let images = contract.normalise(&batch.samples.images, &device).unwrap();
+        let images = contract.normalise(&batch.samples, &device).unwrap();
         let logits = network.forward(images, NormMode::Running);
         let best: Vec<i64> = logits
             .argmax(1)

@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
+use ttac::experiment::Card;
 use ttac::method::Learned;
-use ttac::protocol::{Card, FeatureRecord, Recorder, RunRecord, Sink, StepRecord};
-use ttac::report::{CellRecord, Format, Source, Table, Test, html, load};
+use ttac::protocol::{FeatureRecord, Recorder, RunRecord, Sink, StepRecord};
+use ttac::report::{CellRecord, Format, RowSource, SignificanceTest, Table, html, load};
 
 const SAMPLES: usize = 40;
 
@@ -50,7 +51,7 @@ fn record(method: &str, corruption: &str, seed: u64, wrong: usize) -> RunRecord 
             arrivals: Vec::new(),
             predicted: predicted.collect(),
             confidence: vec![0.9; 10],
-            labels,
+            labels: Some(labels),
             learned: Learned {
                 accepted: if learns { 5 + batch } else { 0 },
                 considered: if learns { 10 } else { 0 },
@@ -61,10 +62,11 @@ fn record(method: &str, corruption: &str, seed: u64, wrong: usize) -> RunRecord 
             predicting_seconds: 0.02,
             late: false,
             warnings: Vec::new(),
+            stopped: None,
         };
         let _ = recorder.step(&step).unwrap();
     }
-    recorder.finish(card(method, corruption, seed))
+    recorder.finish(card(method, corruption, seed)).unwrap()
 }
 
 fn cell(row: &str, method: &str, corruption: &str, seed: u64, wrong: usize) -> CellRecord {
@@ -190,8 +192,9 @@ fn figures_without_data_say_what_would_bring_them() {
     let table = Table::new(&cells).unwrap();
     let page = html::page("t", &cells, &table);
     assert_eq!(page.matches("class=\"absent\"").count(), 3);
-    assert!(page.contains("<code>--features 300</code>"));
-    assert!(page.contains("<code>--anchors FILE</code>"));
+    assert!(page.contains("a run or a grid with the option <code>features</code>"));
+    assert!(page.contains("methods of the family of <code>ttac</code> keep them"));
+    assert!(page.contains("No method here chooses pseudo-labels"));
     assert!(!figures(&page).contains(&"tsne"));
 }
 
@@ -231,7 +234,10 @@ fn the_best_competitor_is_named_with_a_p_value() {
     assert_eq!((against.pairs, against.difference), (5, -30.0));
     let found = against.significance.unwrap();
     // Five pairs that agree: 2 / 2^5.
-    assert_eq!((found.test, found.p), (Test::SignedRank, 0.0625));
+    assert_eq!(
+        (found.test, found.p),
+        (SignificanceTest::SignedRank, 0.0625)
+    );
     let markdown = table.render(Format::Markdown);
     assert!(
         markdown.contains("| 25.00 | TEST | -30.00 | 0.062 |"),
@@ -251,7 +257,7 @@ fn a_single_pair_is_compared_image_by_image() {
     let table = Table::new(&cells).unwrap();
     let found = table.rows[1].against.clone().unwrap().significance.unwrap();
     // Ten images that only TTAC got right, none that only TEST did: 2 / 2^10.
-    assert_eq!(found.test, Test::Mcnemar);
+    assert_eq!(found.test, SignificanceTest::Mcnemar);
     assert!((found.p - 2.0 / 1024.0).abs() < 1e-15);
     // Other images, or records that do not say: no test.
     cells[1].record.card.plan = "another".to_owned();
@@ -266,7 +272,7 @@ fn published_rows_are_marked_and_never_win() {
     let published: Vec<_> = table
         .rows
         .iter()
-        .filter(|row| row.source == Source::Published)
+        .filter(|row| row.source == RowSource::Published)
         .collect();
     let names: Vec<&str> = published.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(
@@ -328,7 +334,11 @@ fn folders_hold_cells_records_and_features() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let empty = load(&[path.to_owned()]).unwrap_err().to_string();
-    assert!(empty.contains("`ttac bench` makes them"), "{empty}");
+    let expected = format!(
+        "invalid results: no cells of a grid and no records of runs in `{}`",
+        path.display()
+    );
+    assert_eq!(empty, expected);
     // A record of `ttac adapt --out` becomes a cell of its method and corruption.
     write(path, "a.json", &record("ttac", "snow", 3, 4));
     features()

@@ -1,30 +1,28 @@
 //! The embedded images.
 
-use ttac::data::{Batch, Dataset, SHAPES10_CLASSES, SampleId, Shapes10, Split};
+use ttac::data::{Batch, Dataset, DatasetExt, Images, SHAPES10_CLASSES, SampleId, Shapes10, Split};
 
 fn batch(set: &Shapes10, ids: std::ops::Range<SampleId>) -> Batch {
     set.batch(&ids.collect::<Vec<_>>()).unwrap()
+}
+
+fn images(batch: &Batch) -> &Images {
+    batch.samples.as_images().unwrap()
 }
 
 #[test]
 fn a_sample_depends_on_seed_split_and_index_alone() {
     let set = Shapes10::new(Split::Test, 200, 0);
     let all = batch(&set, 0..200);
-    assert_eq!(all.samples.images.count(), 200);
-    assert_eq!(
-        (all.samples.images.height, all.samples.images.width),
-        (32, 32)
-    );
+    assert_eq!(all.samples.count(), 200);
+    assert_eq!(all.samples.describe(), "images of 32 x 32 pixels");
     // In another order, from a larger set, twice.
     let other = Shapes10::new(Split::Test, 1000, 0)
         .batch(&[150, 3, 3])
         .unwrap();
-    assert_eq!(
-        other.labels,
-        [all.labels[150], all.labels[3], all.labels[3]]
-    );
-    let image =
-        |batch: &Batch, at: usize| batch.samples.images.pixels[at * 3072..][..3072].to_vec();
+    let labels = all.labels.as_ref().unwrap();
+    assert_eq!(other.labels, Some(vec![labels[150], labels[3], labels[3]]));
+    let image = |batch: &Batch, at: usize| images(batch).pixels[at * 3072..][..3072].to_vec();
     assert_eq!(image(&other, 0), image(&all, 150));
     assert_eq!(image(&other, 1), image(&all, 3));
     assert_eq!(image(&other, 2), image(&all, 3));
@@ -41,8 +39,8 @@ fn a_sample_depends_on_seed_split_and_index_alone() {
 #[test]
 fn the_images_never_change_between_versions_and_machines() {
     let digest = |split| {
-        let images = batch(&Shapes10::standard(split), 0..100).samples.images;
-        blake3::hash(&images.pixels).to_hex()[..16].to_owned()
+        let batch = batch(&Shapes10::standard(split), 0..100);
+        blake3::hash(&images(&batch).pixels).to_hex()[..16].to_owned()
     };
     assert_eq!(digest(Split::Train), "a66664a16fc0fa33");
     assert_eq!(digest(Split::Test), "aa7b1ecf2f42db70");
@@ -54,6 +52,7 @@ fn every_ten_samples_hold_every_class_in_another_order() {
     assert_eq!(set.len(), 10_000);
     assert_eq!(set.classes(), SHAPES10_CLASSES);
     let labels: Vec<usize> = (0..10_000).map(|id| set.label(id)).collect();
+    assert_eq!(set.labels().unwrap().as_ref(), Some(&labels));
     let mut orders: Vec<&[usize]> = labels.chunks(10).collect();
     for block in &orders {
         let mut sorted = block.to_vec();
@@ -67,10 +66,8 @@ fn every_ten_samples_hold_every_class_in_another_order() {
 
 #[test]
 fn images_use_the_range_of_bytes() {
-    let pixels = batch(&Shapes10::standard(Split::Train), 0..500)
-        .samples
-        .images
-        .pixels;
+    let batch = batch(&Shapes10::standard(Split::Train), 0..500);
+    let pixels = &images(&batch).pixels;
     for channel in 0..3 {
         let values = pixels
             .iter()

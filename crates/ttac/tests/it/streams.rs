@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use ttac::data::SampleId;
 use ttac::stream::{
-    Arrival, Choose, Domain, Domains, Order, Proportions, StreamConfig, StreamPlan, Subset, Within,
+    Arrival, Choose, Domain, Domains, Order, Population, Proportions, StreamConfig, StreamPlan,
+    Subset, Within,
 };
 
 /// Labels of a data set with `per_class` samples of every class, as if shuffled.
@@ -30,7 +31,7 @@ fn one() -> Domains {
 
 fn plan(config: &StreamConfig, labels: &[usize]) -> StreamPlan {
     let classes = labels.iter().max().unwrap() + 1;
-    let lists = vec![labels; config.domains.list().len()];
+    let lists = vec![Population::Labelled(labels); config.domains.list().len()];
     config.plan(&lists, classes).unwrap()
 }
 
@@ -391,7 +392,12 @@ fn all_problems_are_told_at_once() {
 #[test]
 fn what_the_data_cannot_give_is_refused() {
     let labels = labels(2, 5);
-    let error = |config: &StreamConfig| config.plan(&[&labels], 2).unwrap_err().to_string();
+    let error = |config: &StreamConfig| {
+        config
+            .plan(&[Population::Labelled(&labels)], 2)
+            .unwrap_err()
+            .to_string()
+    };
     let config = StreamConfig::new(one());
     assert_eq!(
         error(&config.clone().with_subset(11, Choose::First)),
@@ -422,11 +428,42 @@ fn what_the_data_cannot_give_is_refused() {
         error(&StreamConfig::new(two)),
         "labels of a stream: expected 2 lists, one for every domain, found 1"
     );
-    let nothing = config.plan(&[&[]], 2).unwrap_err().to_string();
+    let nothing = config
+        .plan(&[Population::Labelled(&[])], 2)
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         nothing,
         "invalid stream: domain `cifar10 snow 5`: it has no samples"
     );
+}
+
+#[test]
+fn only_orders_by_class_need_labels() {
+    let labels = labels(2, 5);
+    let unlabelled = [Population::Unlabelled(labels.len())];
+    for order in [Order::InOrder {}, Order::Shuffled {}] {
+        let config = StreamConfig::new(one())
+            .with_order(order)
+            .with_subset(7, Choose::Random);
+        assert_eq!(config.plan(&unlabelled, 0).unwrap(), plan(&config, &labels));
+    }
+    let correlated = Order::Correlated {
+        concentration: 0.1,
+        slots: None,
+        within: Within::Runs,
+    };
+    let shifted = Order::LabelShift {
+        proportions: Proportions::Dirichlet(1.0),
+    };
+    for order in [correlated, shifted] {
+        let config = StreamConfig::new(one()).with_order(order);
+        assert_eq!(
+            config.plan(&unlabelled, 2).unwrap_err().to_string(),
+            "invalid stream: domain `cifar10 snow 5`: expected the class of every sample, which this order needs, \
+             found 10 samples without labels"
+        );
+    }
 }
 
 #[test]

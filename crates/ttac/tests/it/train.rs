@@ -1,13 +1,15 @@
 //! Training runs on a few embedded images.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
 use ttac::Error;
 use ttac::backbone::Architecture;
 use ttac::burn::tensor::Device;
 use ttac::checkpoint::{InputContract, Objective, fingerprint};
-use ttac::data::{Shapes10, Split};
+use ttac::data::{Dataset, InMemory, Shapes10, Split};
+use ttac::stats::{AnchorConfig, SourceLabels, collect};
 use ttac::train::{Ended, EpochReport, StepReport, TrainConfig, Trainer, Watch};
 
 /// Stops after a number of steps.
@@ -53,18 +55,25 @@ fn config(objective: Objective) -> TrainConfig {
 }
 
 fn start(objective: Objective) -> Trainer {
+    start_with(config(objective))
+}
+
+/// Starts a run with constants of its own, on the network of its objective.
+fn start_with(config: TrainConfig) -> Trainer {
+    let network = architecture(config.objective);
+    try_start(config, network).unwrap()
+}
+
+fn try_start(config: TrainConfig, network: Architecture) -> Result<Trainer, Error> {
     let input = InputContract::measured(&data(), 100).unwrap();
-    let device = Device::flex();
-    let architecture = architecture(objective);
-    Trainer::new(
-        config(objective),
-        architecture,
-        None,
-        input,
-        &data(),
-        &device,
-    )
-    .unwrap()
+    Trainer::new(config, network, None, input, &data(), &Device::flex())
+}
+
+/// A folder, and the file in it that the state of a run is saved to.
+fn saved() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    (folder, path)
 }
 
 fn resume(path: &Path, config: &TrainConfig) -> Result<Trainer, Error> {
@@ -106,18 +115,13 @@ fn stopped_anywhere_and_resumed_a_run_ends_with_the_same_bits() {
 
 #[test]
 fn learning_lowers_the_loss_and_another_seed_gives_another_network() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
+    let (_folder, path) = saved();
     let config = TrainConfig {
         epochs: 12,
         ..config(Objective::Plain)
     };
     let run = |config: TrainConfig| {
-        let input = InputContract::measured(&data(), 100).unwrap();
-        let architecture = architecture(Objective::Plain);
-        let device = Device::flex();
-        let mut trainer =
-            Trainer::new(config, architecture, None, input, &data(), &device).unwrap();
+        let mut trainer = start_with(config);
         let mut losses = never();
         trainer.run(&data(), &path, 100, &mut losses).unwrap();
         (digest(&trainer, Objective::Plain), losses.1)
@@ -135,8 +139,7 @@ fn learning_lowers_the_loss_and_another_seed_gives_another_network() {
 
 #[test]
 fn a_run_is_not_resumed_with_other_constants() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
+    let (_folder, path) = saved();
     let mut trainer = start(Objective::Plain);
     trainer
         .run(&data(), &path, 100, &mut StopAfter(1, vec![]))
@@ -157,17 +160,12 @@ fn a_run_is_not_resumed_with_other_constants() {
 
 #[test]
 fn a_loss_that_is_no_number_stops_the_run_and_spares_what_was_saved() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    let config = TrainConfig {
+    let (_folder, path) = saved();
+    let mut trainer = start_with(TrainConfig {
         learning_rate: 1e12,
         warm_up_epochs: 0.0,
         ..config(Objective::Plain)
-    };
-    let input = InputContract::measured(&data(), 100).unwrap();
-    let network = architecture(Objective::Plain);
-    let device = Device::flex();
-    let mut trainer = Trainer::new(config, network, None, input, &data(), &device).unwrap();
+    });
     trainer.save(&path).unwrap();
     let before = std::fs::read(&path).unwrap();
     let error = trainer.run(&data(), &path, 100, &mut never()).unwrap_err();
@@ -196,16 +194,50 @@ fn all_that_is_wrong_with_a_configuration_is_said_at_once() {
 
 #[test]
 fn an_objective_without_its_head_says_so() {
-    let input = InputContract::measured(&data(), 100).unwrap();
     let plain = architecture(Objective::Plain);
-    let device = Device::flex();
     for (objective, word) in [
         (Objective::Simclr, "projection"),
         (Objective::Rotation, "rotation"),
     ] {
-        let config = config(objective);
-        let error = Trainer::new(config, plain.clone(), None, input.clone(), &data(), &device);
+        let error = try_start(config(objective), plain.clone());
         let error = error.err().unwrap().to_string();
         assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn what_learns_from_classes_refuses_samples_without_labels() {
+    let samples = data().batch(&[0, 1, 2, 3]).unwrap().samples;
+    let unlabelled = InMemory::new("found", ["a"; 0], samples, None).unwrap();
+    let input = InputContract::measured(&unlabelled, 100).unwrap();
+    let (architecture, device) = (architecture(Objective::Plain), Device::flex());
+    let network = architecture.init(0, &device).unwrap();
+    let config = config(Objective::Plain);
+    let trained = Trainer::new(
+        config,
+        architecture,
+        None,
+        input.clone(),
+        &unlabelled,
+        &device,
+    );
+    let by_class = AnchorConfig {
+        labels: SourceLabels::True,
+        ..AnchorConfig::default()
+    };
+    let anchors = collect(
+        &network,
+        "",
+        &input,
+        &unlabelled,
+        &by_class,
+        &device,
+        |_| {},
+    );
+    for error in [trained.err(), anchors.err()] {
+        assert_eq!(
+            error.unwrap().to_string(),
+            "labels of `found`: expected the true class of every sample, found samples without labels"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Files from addresses and packages from registries.
+//! Downloads of files from addresses and of packages from registries.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
 use ttac::Error;
 
-use super::sets::Source;
+use super::sets::FetchSource;
 use super::size;
 use crate::progress::{Progress, Unit, say};
 
@@ -121,6 +121,7 @@ fn fetch_rest(
     Ok(total)
 }
 
+/// Computes the digest of a file.
 fn sha256(path: &Path) -> anyhow::Result<String> {
     let mut file = File::open(path).map_err(Error::io("read", path))?;
     let mut hasher = Sha256::new();
@@ -147,7 +148,7 @@ fn hex(digest: &[u8]) -> String {
 pub fn package(
     program: &str,
     arguments: &[&str],
-    source: &Source,
+    source: &FetchSource,
     folder: &Path,
 ) -> anyhow::Result<()> {
     let [piece] = source.files else {

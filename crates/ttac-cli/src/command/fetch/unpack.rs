@@ -1,4 +1,4 @@
-//! Downloaded files become a data set.
+//! Unpacking of downloaded files into a data set.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -54,7 +54,7 @@ pub fn unpack(archive: &Path, how: Unpack, into: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The files of one folder of an archive, or all of it with its folders.
+/// Unpacks the files of one folder of an archive, or all of it with its folders.
 fn unpack_tar(archive: &Path, inside: Option<&str>, into: &Path) -> anyhow::Result<()> {
     let file = File::open(archive).map_err(Error::io("read", archive))?;
     let file = io::BufReader::new(file);
@@ -86,7 +86,7 @@ fn unpack_tar(archive: &Path, inside: Option<&str>, into: &Path) -> anyhow::Resu
     Ok(())
 }
 
-/// The files of one folder of a zip archive.
+/// Unpacks the files of one folder of a zip archive.
 fn unpack_zip(archive: &Path, inside: &str, into: &Path) -> anyhow::Result<()> {
     let file = File::open(archive).map_err(Error::io("read", archive))?;
     let mut zip = zip::ZipArchive::new(io::BufReader::new(file))?;
@@ -102,7 +102,7 @@ fn unpack_zip(archive: &Path, inside: &str, into: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of one folder of a Debian package.
+/// Unpacks the files of one folder of a Debian package.
 fn unpack_debian(archive: &Path, inside: &str, into: &Path) -> anyhow::Result<()> {
     let everything = into.join(".package");
     let status = Command::new("dpkg-deb")
@@ -125,7 +125,7 @@ fn unpack_debian(archive: &Path, inside: &str, into: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-/// The name of a file that lies in the folder itself, so that nothing can escape from where it is put.
+/// Returns the name of a file that lies in the folder itself, so that nothing can escape from where it is put.
 fn directly_below<'a>(path: &'a Path, folder: &str) -> Option<&'a Path> {
     let below = path.strip_prefix(folder).ok()?;
     let mut components = below.components();

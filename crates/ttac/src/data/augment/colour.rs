@@ -2,7 +2,8 @@
 
 use rand::Rng;
 
-use super::{below, chance, uniform};
+use super::{chance, uniform};
+use crate::rng::shuffle;
 
 /// How likely the colours of an image are changed at all.
 const JITTER: f32 = 0.8;
@@ -40,9 +41,7 @@ impl Adjustment {
                 Self::Saturation(factor()),
                 Self::Hue(uniform(-HUE, HUE, rng)),
             ]);
-            for last in (1..adjustments.len()).rev() {
-                adjustments.swap(last, below(last + 1, rng));
-            }
+            shuffle(&mut adjustments, rng);
         }
         if chance(GREY, rng) {
             adjustments.push(Self::Grey);

@@ -2,8 +2,9 @@
 
 use rand::Rng;
 
-use super::{below, uniform};
+use super::uniform;
 use crate::data::resize::bilinear;
+use crate::rng::below;
 
 /// Black pixels on every side before a padded crop.
 const PADDING: usize = 4;

@@ -8,12 +8,12 @@
 //! use ttac::data::{Dataset, Draw, Shapes10, Split, augment};
 //!
 //! # fn main() -> ttac::Result<()> {
-//! let samples = Shapes10::standard(Split::Test).batch(&[3, 1, 4])?.samples;
+//! let batch = Shapes10::standard(Split::Test).batch(&[3, 1, 4])?;
 //! let first = Draw { seed: 0, epoch: 0, view: 0 };
 //! let second = Draw { view: 1, ..first };
-//! let [one, other] = [first, second].map(|draw| augment(&samples, Augmentation::Simclr, draw));
-//! assert_eq!(one.count(), 3);
-//! assert_ne!(one, other);
+//! let varied = |draw| augment(&batch.ids, &batch.samples, Augmentation::Simclr, draw);
+//! assert_eq!(varied(first)?.count(), 3);
+//! assert_ne!(varied(first)?, varied(second)?);
 //! # Ok(())
 //! # }
 //! ```
@@ -22,11 +22,13 @@ mod cloud;
 mod colour;
 mod crop;
 
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Images, SampleId, Samples};
+use crate::Result;
 use crate::checkpoint::Augmentation;
+use crate::rng::Purpose;
 
 pub use colour::Adjustment;
 pub use crop::Crop;
@@ -43,15 +45,12 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The random numbers of one sample: a function of seed, epoch, view and id alone.
+    /// Returns the random numbers of one sample, a function of seed, epoch, view and id alone.
     pub fn rng(&self, id: SampleId) -> ChaCha8Rng {
-        let mut key = *b"augment1........................";
-        key[8..16].copy_from_slice(&self.seed.to_le_bytes());
-        key[16..24].copy_from_slice(&self.epoch.to_le_bytes());
-        key[24..].copy_from_slice(&self.view.to_le_bytes());
-        let mut rng = ChaCha8Rng::from_seed(key);
-        rng.set_stream(id);
-        rng
+        Purpose::new(*b"augment1................")
+            .with(8, self.seed.to_le_bytes())
+            .with(16, self.epoch.to_le_bytes())
+            .stream(self.view, id)
     }
 }
 
@@ -105,30 +104,39 @@ impl Variation {
     }
 }
 
-/// Every image varied in its own way, `[count, height, width, 3]` as before.
+/// Varies every sample in its own way; kind, size and number stay.
 ///
-/// An image's variation depends on its id and on `draw` only, not on the batch it comes in: batches can
+/// A sample's variation depends on its id and on `draw` only, not on the batch it comes in: batches can
 /// be cut, ordered and spread over threads in any way. This function itself uses one thread.
 ///
-/// Images come back as they are if the augmentation is [`None`](Augmentation::None), and also if it is
-/// [`Unknown`](Augmentation::Unknown), as nothing better is known.
-pub fn augment(samples: &Samples, augmentation: Augmentation, draw: Draw) -> Images {
-    let images = &samples.images;
-    let (ids, count) = (samples.ids.len(), images.count());
-    assert_eq!(ids, count, "{ids} ids for {count} images");
-    if matches!(augmentation, Augmentation::Unknown | Augmentation::None) {
-        return images.clone();
-    }
-    if augmentation == Augmentation::ScaleShift {
-        return cloud::augment(samples, draw);
-    }
-    let size = [images.height, images.width];
-    let mut pixels = Vec::with_capacity(images.pixels.len());
-    for (&id, image) in samples.ids.iter().zip(each(images)) {
-        let variation = Variation::draw(augmentation, size, &mut draw.rng(id));
-        pixels.extend(variation.apply(image, size));
-    }
-    Images { pixels, ..*images }
+/// Samples come back as they are if the augmentation is [`None`](Augmentation::None), and also if it is
+/// [`Unknown`](Augmentation::Unknown), as nothing better is known. An augmentation of images is refused for clouds, and
+/// the other way round.
+///
+/// # Panics
+/// If there are not as many ids as samples.
+pub fn augment(
+    ids: &[SampleId],
+    samples: &Samples,
+    augmentation: Augmentation,
+    draw: Draw,
+) -> Result<Samples> {
+    let (named, count) = (ids.len(), samples.count());
+    assert_eq!(named, count, "{named} ids for {count} samples");
+    Ok(match augmentation {
+        Augmentation::Unknown | Augmentation::None => samples.clone(),
+        Augmentation::ScaleShift => cloud::augment(ids, samples.as_clouds()?, draw).into(),
+        Augmentation::PadCropFlip | Augmentation::ResizedCropFlip | Augmentation::Simclr => {
+            let images = samples.as_images()?;
+            let size = [images.height, images.width];
+            let mut pixels = Vec::with_capacity(images.pixels.len());
+            for (&id, image) in ids.iter().zip(images.each()) {
+                let variation = Variation::draw(augmentation, size, &mut draw.rng(id));
+                pixels.extend(variation.apply(image, size));
+            }
+            Images { pixels, ..*images }.into()
+        }
+    })
 }
 
 /// Square images `[count, side, side, 3]`, each turned counter-clockwise by as many right angles as
@@ -142,7 +150,7 @@ pub fn rotate(images: &Images, quarter_turns: &[u8]) -> Images {
     let (turns, count) = (quarter_turns.len(), images.count());
     assert_eq!(turns, count, "{turns} turns for {count} images");
     let mut pixels = Vec::with_capacity(images.pixels.len());
-    for (image, turns) in each(images).zip(quarter_turns) {
+    for (image, turns) in images.each().zip(quarter_turns) {
         let image = image.as_chunks::<3>().0;
         for y in 0..side {
             pixels.extend((0..side).flat_map(|x| {
@@ -159,22 +167,12 @@ pub fn rotate(images: &Images, quarter_turns: &[u8]) -> Images {
     Images { pixels, ..*images }
 }
 
-/// The images one by one, `[height, width, 3]`.
-fn each(images: &Images) -> impl Iterator<Item = &[u8]> {
-    images.pixels.chunks_exact(images.height * images.width * 3)
-}
-
 // Random numbers are written out, because images must not change with the version of a dependency.
 
 /// Uniform between two numbers, in steps of 2^-24 of the distance like PyTorch's.
 fn uniform(low: f32, high: f32, rng: &mut impl Rng) -> f32 {
     let unit = (rng.next_u32() >> 8) as f32 / (1 << 24) as f32;
     low + (high - low) * unit
-}
-
-/// Uniform in `0..limit`.
-fn below(limit: usize, rng: &mut impl Rng) -> usize {
-    ((u128::from(rng.next_u64()) * limit as u128) >> 64) as usize
 }
 
 fn chance(probability: f32, rng: &mut impl Rng) -> bool {

@@ -1,19 +1,18 @@
 //! IDX files, plain or compressed: MNIST and Fashion-MNIST.
 //!
 //! `train-images-idx3-ubyte` and `train-labels-idx1-ubyte` with 60,000 images of 28 x 28 grey bytes,
-//! `t10k-..` with 10,000, each with or without `.gz`. What a model gets is described in [`Idx`].
+//! `t10k-..` with 10,000, each with or without `.gz`. What a model gets is described in [`open_mnist`].
 
 mod array;
 
-use std::fmt;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use self::array::Array;
-use super::grey::{Grey, SIDE};
-use super::problem::{absent, check_label, contents, damaged};
-use super::{Batch, Dataset, SampleId, Split};
+use super::Split;
+use super::grey::{GreyImages, SIDE};
+use super::problem::{absent, check_folder, check_label, contents, damaged};
 use crate::{Error, Result};
 
 /// Names of the ten classes of Fashion-MNIST, in the order of the labels.
@@ -36,71 +35,47 @@ pub const DIGIT_CLASSES: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "
 /// More images than any IDX set has, so that a lying header is refused before memory is asked for.
 const MAX_IMAGES: u32 = 1_000_000;
 
-/// One split of MNIST or Fashion-MNIST in memory (47 MB for training, 8 MB for test).
+/// Reads a split of MNIST for a model that wants `size` rows and columns, 28 to 56 (47 MB for training, 8 MB for
+/// test).
 ///
 /// Images are 28 x 28 grey bytes, white on black. They are handed out as RGB with three equal channels,
 /// in the middle of a black square of the model's size: a border of two zeros makes 32 pixels of 28.
-pub struct Idx {
+pub fn open_mnist(root: &Path, split: Split, size: usize) -> Result<GreyImages> {
+    open("mnist", &DIGIT_CLASSES, root, split, size)
+}
+
+/// Reads a split of Fashion-MNIST, as [`open_mnist`] does of MNIST.
+pub fn open_fashion_mnist(root: &Path, split: Split, size: usize) -> Result<GreyImages> {
+    open("fashion-mnist", &FASHION_MNIST_CLASSES, root, split, size)
+}
+
+fn open(
     name: &'static str,
-    classes: [&'static str; 10],
-    images: Grey,
-}
-
-impl fmt::Debug for Idx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Idx({}, {} images)", self.name, self.images.len())
+    classes: &[&str],
+    root: &Path,
+    split: Split,
+    size: usize,
+) -> Result<GreyImages> {
+    check_folder(name, root)?;
+    let stem = split.of("train", "t10k");
+    let images = find(name, root, &format!("{stem}-images-idx3-ubyte"))?;
+    let labels = find(name, root, &format!("{stem}-labels-idx1-ubyte"))?;
+    let pixels = read(
+        name,
+        &images,
+        "images [n, 28, 28]",
+        |shape| matches!(shape, [_, height, width] if (*height, *width) == (SIDE as u32, SIDE as u32)),
+    )?;
+    let found = read(name, &labels, "labels [n]", |shape| shape.len() == 1)?.bytes;
+    let count = pixels.shape[0] as usize;
+    if found.len() != count {
+        let problem = format!("expected {count} labels, found {}", found.len());
+        return Err(damaged(name, &labels, problem));
     }
-}
-
-impl Idx {
-    /// A split of MNIST for a model that wants `size` rows and columns, 28 to 56.
-    pub fn mnist(root: &Path, split: Split, size: usize) -> Result<Self> {
-        Self::open("mnist", DIGIT_CLASSES, root, split, size)
+    for (index, &label) in found.iter().enumerate() {
+        check_label(name, &labels, index, label.into(), classes.len())?;
     }
-
-    /// A split of Fashion-MNIST for a model that wants `size` rows and columns, 28 to 56.
-    pub fn fashion_mnist(root: &Path, split: Split, size: usize) -> Result<Self> {
-        Self::open("fashion-mnist", FASHION_MNIST_CLASSES, root, split, size)
-    }
-
-    fn open(
-        name: &'static str,
-        classes: [&'static str; 10],
-        root: &Path,
-        split: Split,
-        size: usize,
-    ) -> Result<Self> {
-        if !root.is_dir() {
-            return Err(absent(name, root, "no such folder".to_owned()));
-        }
-        let stem = match split {
-            Split::Train => "train",
-            Split::Test => "t10k",
-        };
-        let images = find(name, root, &format!("{stem}-images-idx3-ubyte"))?;
-        let labels = find(name, root, &format!("{stem}-labels-idx1-ubyte"))?;
-        let pixels = read(
-            name,
-            &images,
-            "images [n, 28, 28]",
-            |shape| matches!(shape, [_, height, width] if (*height, *width) == (SIDE as u32, SIDE as u32)),
-        )?;
-        let found = read(name, &labels, "labels [n]", |shape| shape.len() == 1)?.bytes;
-        let count = pixels.shape[0] as usize;
-        if found.len() != count {
-            let problem = format!("expected {count} labels, found {}", found.len());
-            return Err(damaged(name, &labels, problem));
-        }
-        for (index, &label) in found.iter().enumerate() {
-            check_label(name, &labels, index, label.into(), classes.len())?;
-        }
-        let images = Grey::new(name, pixels.bytes, found, size)?;
-        Ok(Self {
-            name,
-            classes,
-            images,
-        })
-    }
+    GreyImages::new(name, classes, pixels.bytes, &found, size)
 }
 
 /// A file, plain or compressed, in the folder or where other programs put it.
@@ -133,22 +108,4 @@ fn read(
         fits(shape) && shape[0] <= MAX_IMAGES
     })
     .map_err(|problem| damaged(name, path, problem))
-}
-
-impl Dataset for Idx {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn len(&self) -> usize {
-        self.images.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        self.classes.map(str::to_owned).to_vec()
-    }
-
-    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        Ok(self.images.batch(ids))
-    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hdf5_pure::File;
 
 use super::super::problem::{absent, check_label, contents, damaged};
-use super::{MODELNET40_CLASSES, Split, check};
+use super::{Clouds, InMemory, MODELNET40_CLASSES, Split, check};
 use crate::{Error, Result};
 
 const NAME: &str = "modelnet40";
@@ -19,15 +19,15 @@ pub(super) fn file(root: &Path, split: Split, index: usize) -> PathBuf {
     root.join(format!("ply_data_{split}{index}.h5"))
 }
 
-/// The first points of all clouds of a split, and their labels.
-pub(super) fn read(root: &Path, split: Split, points: usize) -> Result<(Vec<f32>, Vec<u8>)> {
+/// Reads the first `points` points, at most 2,048, of every cloud of a split of ModelNet40 from its HDF5 files.
+pub fn open_modelnet40_hdf5(root: &Path, split: Split, points: usize) -> Result<InMemory> {
     if points as u64 > STORED {
         return Err(Error::Invalid {
             what: "points",
             problem: format!("clouds of `{NAME}` have {STORED} points, {points} were asked for"),
         });
     }
-    let (mut values, mut labels) = (Vec::new(), Vec::new());
+    let (mut all, mut labels) = (Vec::new(), Vec::new());
     let mut index = 0;
     while file(root, split, index).is_file() {
         let path = file(root, split, index);
@@ -36,21 +36,24 @@ pub(super) fn read(root: &Path, split: Split, points: usize) -> Result<(Vec<f32>
         for (record, &label) in found.iter().enumerate() {
             check_label(NAME, &path, record, label, MODELNET40_CLASSES.len())?;
         }
-        let first: Vec<f32> = clouds
+        let first = clouds
             .chunks_exact(3 * STORED as usize)
             .flat_map(|cloud| &cloud[..3 * points])
-            .copied()
-            .collect();
-        check(NAME, &path, &first, points)?;
-        values.extend(first);
-        labels.extend(found.iter().map(|&label| label as u8));
+            .copied();
+        let values = first.collect();
+        let clouds = Clouds { points, values };
+        check(NAME, &path, &clouds)?;
+        all.extend(clouds.values);
+        labels.extend(found.iter().map(|&label| label as usize));
         index += 1;
     }
     if index == 0 {
         let problem = format!("expected `ply_data_{split}0.h5`, {}", contents(root));
         return Err(absent(NAME, root, problem));
     }
-    Ok((values, labels))
+    let values = all;
+    let clouds = Clouds { points, values };
+    InMemory::new(NAME, MODELNET40_CLASSES, clouds, Some(labels))
 }
 
 /// `data`, floats `[n, 2048, 3]`, and `label`, integers `[n, 1]`.

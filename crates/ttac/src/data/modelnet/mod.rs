@@ -14,11 +14,13 @@ mod voxels;
 
 use std::path::Path;
 
-use super::problem::{absent, contents, damaged};
-use super::{Batch, Dataset, Images, SampleId, Samples, Split, clouds};
+use super::clouds::{batch, problem, to_unit_ball};
+use super::problem::{absent, check_folder, contents, damaged};
+use super::{Clouds, Dataset, InMemory, Split};
 use crate::{Error, Result};
 
-pub use corrupted::ModelNet40C;
+pub use corrupted::open_modelnet40_c;
+pub use hdf5::open_modelnet40_hdf5;
 pub use text::ModelNet40Text;
 pub use voxels::{MODELNET10_CLASSES, ModelNet10Voxels};
 
@@ -66,55 +68,12 @@ pub const MODELNET40_CLASSES: [&str; 40] = [
     "xbox",
 ];
 
-/// One split of ModelNet40 in memory, from its HDF5 files.
-#[derive(Debug)]
-pub struct ModelNet40 {
-    points: usize,
-    values: Vec<f32>,
-    labels: Vec<u8>,
-}
-
-impl ModelNet40 {
-    /// The first `points` points, at most 2,048, of every cloud of a split.
-    pub fn open(root: &Path, split: Split, points: usize) -> Result<Self> {
-        let (values, labels) = hdf5::read(root, split, points)?;
-        Ok(Self {
-            points,
-            values,
-            labels,
-        })
-    }
-}
-
-impl Dataset for ModelNet40 {
-    fn name(&self) -> &'static str {
-        "modelnet40"
-    }
-
-    fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        MODELNET40_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn labels(&self) -> Result<Vec<usize>> {
-        Ok(self.labels.iter().map(|&label| label.into()).collect())
-    }
-
-    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        Ok(batch(&self.values, &self.labels, self.points, ids))
-    }
-}
-
-/// ModelNet40 in whichever of its two layouts a folder holds it.
+/// Reads the first `points` points of every cloud of a split of ModelNet40, in whichever of its two layouts a
+/// folder holds it.
 pub fn open_modelnet40(root: &Path, split: Split, points: usize) -> Result<Box<dyn Dataset>> {
-    if !root.is_dir() {
-        return Err(absent("modelnet40", root, "no such folder".to_owned()));
-    }
+    check_folder("modelnet40", root)?;
     if hdf5::file(root, split, 0).is_file() {
-        return Ok(Box::new(ModelNet40::open(root, split, points)?));
+        return Ok(Box::new(open_modelnet40_hdf5(root, split, points)?));
     }
     if MODELNET40_CLASSES
         .iter()
@@ -127,21 +86,10 @@ pub fn open_modelnet40(root: &Path, split: Split, points: usize) -> Result<Box<d
     Err(absent("modelnet40", root, problem))
 }
 
-/// A batch out of arrays of all clouds and labels.
-fn batch(values: &[f32], labels: &[u8], points: usize, ids: &[SampleId]) -> Batch {
-    Batch {
-        samples: Samples {
-            ids: ids.to_vec(),
-            images: Images::from_clouds(points, &clouds::gather(values, points, ids)),
-        },
-        labels: ids.iter().map(|&id| labels[id as usize].into()).collect(),
-    }
-}
-
 /// Refuses arrays with a cloud of which nothing can be learned; says which.
-fn check(data: &'static str, path: &Path, values: &[f32], points: usize) -> Result<(), Error> {
-    for (index, cloud) in values.chunks_exact(3 * points).enumerate() {
-        if let Some(problem) = clouds::problem(cloud) {
+fn check(data: &'static str, path: &Path, clouds: &Clouds) -> Result<(), Error> {
+    for (index, cloud) in clouds.each().enumerate() {
+        if let Some(problem) = problem(cloud) {
             return Err(damaged(data, path, format!("cloud {index}: {problem}")));
         }
     }

@@ -3,10 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-
 use super::super::problem::{absent, contents, damaged};
-use super::{Batch, Dataset, Images, MODELNET40_CLASSES, SampleId, Samples, Split, clouds};
+use super::super::{Batch, SampleId, SetInfo};
+use super::{Dataset, MODELNET40_CLASSES, Split, batch, problem};
 use crate::{Error, Result};
 
 const NAME: &str = "modelnet40";
@@ -15,12 +14,14 @@ const NAME: &str = "modelnet40";
 /// there are no lists, all clouds are test clouds.
 #[derive(Debug)]
 pub struct ModelNet40Text {
+    info: SetInfo,
     points: usize,
-    files: Vec<(PathBuf, usize)>,
+    files: Vec<PathBuf>,
+    labels: Vec<usize>,
 }
 
 impl ModelNet40Text {
-    /// The first `points` points of every cloud of a split.
+    /// Opens a split; the first `points` points of every cloud are read.
     pub fn open(root: &Path, split: Split, points: usize) -> Result<Self> {
         let list = root.join(format!("modelnet40_{split}.txt"));
         let files = if list.is_file() {
@@ -38,7 +39,13 @@ impl ModelNet40Text {
             );
             return Err(absent(NAME, root, problem));
         }
-        Ok(Self { points, files })
+        let (files, labels): (Vec<PathBuf>, Vec<usize>) = files.into_iter().unzip();
+        Ok(Self {
+            info: SetInfo::new(NAME, files.len(), MODELNET40_CLASSES),
+            points,
+            files,
+            labels,
+        })
     }
 
     fn read(&self, path: &Path) -> Result<Vec<f32>> {
@@ -61,7 +68,7 @@ impl ModelNet40Text {
             let problem = format!("expected at least {} points, found {lines}", self.points);
             return Err(damaged(NAME, path, problem));
         }
-        match clouds::problem(&cloud) {
+        match problem(&cloud) {
             None => Ok(cloud),
             Some(problem) => Err(damaged(NAME, path, problem)),
         }
@@ -106,33 +113,16 @@ fn found(root: &Path) -> Result<Vec<(PathBuf, usize)>> {
 }
 
 impl Dataset for ModelNet40Text {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn len(&self) -> usize {
-        self.files.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        MODELNET40_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn labels(&self) -> Result<Vec<usize>> {
-        Ok(self.files.iter().map(|(_, label)| *label).collect())
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let wanted = ids
-            .par_iter()
-            .map(|&id| self.read(&self.files[id as usize].0));
-        let clouds = wanted.collect::<Result<Vec<_>>>()?;
-        Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images::from_clouds(self.points, &clouds.concat()),
-            },
-            labels: ids.iter().map(|&id| self.files[id as usize].1).collect(),
-        })
+        let cloud = |id| self.read(&self.files[id as usize]);
+        batch(ids, self.points, cloud, |id| self.labels[id as usize])
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        Ok(Some(self.labels.clone()))
     }
 }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-use rayon::prelude::*;
-
 use super::super::dice::Dice;
 use super::super::npy::header::{Header, MAX_HEADER, integers};
 use super::super::problem::{absent, check_label, contents, damaged};
+use super::super::{Batch, SampleId, SetInfo};
 use super::npz::entry;
-use super::{Batch, Dataset, Images, SampleId, Samples, Split, clouds};
+use super::{Dataset, Split, batch, to_unit_ball};
+use crate::rng::Purpose;
 use crate::{Error, Result};
 
 const NAME: &str = "modelnet10-derived";
@@ -37,14 +37,14 @@ pub const MODELNET10_CLASSES: [&str; 10] = [
 /// One split of ModelNet10 as occupancy grids in memory (16 MB for training), and clouds drawn on their surfaces.
 ///
 /// A surface is a square between a full voxel and an empty one or the outside. Points are uniform on the surfaces, a function
-/// of the sample's id alone; empty grids are left out and [counted](Dataset::skipped). Then the cloud's mean goes to the origin and its farthest point to distance one.
+/// of the sample's id alone; empty grids are left out and [counted](SetInfo::skipped). Then the cloud's mean goes to the origin and its farthest point to distance one.
 pub struct ModelNet10Voxels {
+    info: SetInfo,
     split: Split,
     points: usize,
     /// A bit for every voxel, `[count, 32 * 32 * 32 / 8]`.
     grids: Vec<u8>,
-    labels: Vec<u8>,
-    skipped: usize,
+    labels: Vec<usize>,
 }
 
 impl fmt::Debug for ModelNet10Voxels {
@@ -54,7 +54,7 @@ impl fmt::Debug for ModelNet10Voxels {
 }
 
 impl ModelNet10Voxels {
-    /// A split, `points` points to a cloud.
+    /// Reads a split; `points` points are drawn for every cloud.
     pub fn open(root: &Path, split: Split, points: usize) -> Result<Self> {
         let path = root.join(FILE);
         if !path.is_file() {
@@ -77,10 +77,13 @@ impl ModelNet10Voxels {
         let shapes = grids.chunks_exact(VOXELS / 8).zip(&labels);
         let kept: Vec<(&[u8], &i64)> = shapes.filter(|(grid, _)| full(grid)).collect();
         Ok(Self {
+            info: SetInfo {
+                skipped: count - kept.len(),
+                ..SetInfo::new(NAME, kept.len(), MODELNET10_CLASSES)
+            },
             split,
             points,
-            skipped: count - kept.len(),
-            labels: kept.iter().map(|(_, label)| **label as u8).collect(),
+            labels: kept.iter().map(|(_, label)| **label as usize).collect(),
             grids: kept
                 .into_iter()
                 .flat_map(|(grid, _)| grid)
@@ -90,9 +93,8 @@ impl ModelNet10Voxels {
     }
 
     fn cloud(&self, id: SampleId) -> Vec<f32> {
-        let mut key = *b"ttac modelnet10 voxels 1";
-        key[23] = self.split as u8;
-        let mut dice = Dice::new(&key, 0, id);
+        let purpose = Purpose::new(*b"ttac modelnet10 voxels .").with(23, [self.split as u8]);
+        let mut dice = Dice::new(purpose, 0, id);
         let grid = &self.grids[id as usize * (VOXELS / 8)..][..VOXELS / 8];
         let squares = squares(grid);
         let mut cloud = Vec::with_capacity(3 * self.points);
@@ -104,7 +106,7 @@ impl ModelNet10Voxels {
             });
             cloud.extend(place.map(|value| value as f32));
         }
-        clouds::to_unit_ball(&mut cloud);
+        to_unit_ball(&mut cloud);
         cloud
     }
 }
@@ -208,37 +210,16 @@ fn labels(archive: &[u8], name: &str) -> Result<Vec<i64>, String> {
 }
 
 impl Dataset for ModelNet10Voxels {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    fn classes(&self) -> Vec<String> {
-        MODELNET10_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn skipped(&self) -> usize {
-        self.skipped
-    }
-
-    fn labels(&self) -> Result<Vec<usize>> {
-        Ok(self.labels.iter().map(|&label| label.into()).collect())
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let clouds: Vec<Vec<f32>> = ids.par_iter().map(|&id| self.cloud(id)).collect();
-        Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images::from_clouds(self.points, &clouds.concat()),
-            },
-            labels: ids
-                .iter()
-                .map(|&id| self.labels[id as usize].into())
-                .collect(),
-        })
+        let cloud = |id| Ok(self.cloud(id));
+        batch(ids, self.points, cloud, |id| self.labels[id as usize])
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        Ok(Some(self.labels.clone()))
     }
 }

@@ -9,13 +9,16 @@ use std::sync::Mutex;
 
 use self::header::{Header, MAX_HEADER, integers};
 use super::cifar::{PIXELS, SIDE};
+use super::memory::pick;
 use super::problem::{check_label, damaged};
+use super::{Batch, Dataset, Images, SampleId, SetInfo};
 use crate::{Error, Result};
 
 /// Bytes of an image.
 const ROW: usize = 3 * PIXELS;
 
 /// An array `[count, 32, 32, 3]` of bytes in a file. Only what is asked for is read.
+#[derive(Debug)]
 pub(super) struct ImageArray {
     path: PathBuf,
     file: Mutex<File>,
@@ -68,6 +71,60 @@ impl ImageArray {
     }
 }
 
+/// Images of an `.npy` file with their labels. The file is read batch by batch and never held whole.
+#[derive(Debug)]
+pub struct NpyImages {
+    info: SetInfo,
+    images: ImageArray,
+    /// The row of the first sample.
+    first: usize,
+    /// `[count]`.
+    labels: Vec<usize>,
+}
+
+impl NpyImages {
+    /// The rows from `first` on, one for each label.
+    pub(super) fn new(
+        name: &'static str,
+        classes: &[&str],
+        images: ImageArray,
+        first: usize,
+        labels: Vec<usize>,
+    ) -> Self {
+        Self {
+            info: SetInfo::new(name, labels.len(), classes.iter().copied()),
+            images,
+            first,
+            labels,
+        }
+    }
+}
+
+impl Dataset for NpyImages {
+    fn info(&self) -> &SetInfo {
+        &self.info
+    }
+
+    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
+        let labels = pick(&self.labels, ids);
+        let rows = ids.iter().map(|&id| self.first + id as usize);
+        let images = Images {
+            height: SIDE,
+            width: SIDE,
+            pixels: self.images.read(rows)?,
+        };
+        Ok(Batch {
+            ids: ids.to_vec(),
+            samples: images.into(),
+            labels: Some(labels),
+        })
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        Ok(Some(self.labels.clone()))
+    }
+}
+
 /// The shape and the numbers of an array of `f32` or `f64`.
 pub(super) fn read_floats(data: &'static str, path: &Path) -> Result<(Vec<u64>, Vec<f32>)> {
     let (mut file, header) = open(data, path)?;
@@ -99,7 +156,11 @@ pub(super) fn read_floats(data: &'static str, path: &Path) -> Result<(Vec<u64>, 
 }
 
 /// An array `[count]` of integers below `num_classes`, of any integer type.
-pub(super) fn read_labels(data: &'static str, path: &Path, num_classes: usize) -> Result<Vec<u8>> {
+pub(super) fn read_labels(
+    data: &'static str,
+    path: &Path,
+    num_classes: usize,
+) -> Result<Vec<usize>> {
     let (mut file, header) = open(data, path)?;
     // Some write labels as a column.
     if !matches!(header.shape[..], [_] | [_, 1]) {
@@ -117,7 +178,7 @@ pub(super) fn read_labels(data: &'static str, path: &Path, num_classes: usize) -
     for (index, &label) in labels.iter().enumerate() {
         check_label(data, path, index, label, num_classes)?;
     }
-    Ok(labels.iter().map(|&label| label as u8).collect())
+    Ok(labels.iter().map(|&label| label as usize).collect())
 }
 
 /// A file whose length agrees with its header.

@@ -12,12 +12,13 @@ mod drawing;
 mod paint;
 mod shape;
 
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use super::{Batch, Dataset, Images, SampleId, Samples, Split};
+use super::{Batch, Dataset, Images, SampleId, SetInfo, Split};
 use crate::Result;
+use crate::rng::Purpose;
 
 /// Names of the ten classes, in the order of the labels.
 pub const SHAPES10_CLASSES: [&str; 10] = [
@@ -29,34 +30,26 @@ const BYTES: usize = SIDE * SIDE * 3;
 const CLASSES: usize = SHAPES10_CLASSES.len();
 
 /// A split of `shapes10`. Takes no memory: samples are drawn when asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Shapes10 {
+    info: SetInfo,
     split: Split,
-    count: usize,
     seed: u64,
 }
 
 impl Shapes10 {
-    /// Samples of the training split where nobody asks for another number.
-    pub const TRAIN: usize = 50_000;
-    /// Samples of the test split where nobody asks for another number.
-    pub const TEST: usize = 10_000;
-
-    /// The first `count` samples of a split.
+    /// Describes the first `count` samples of a split.
     pub fn new(split: Split, count: usize, seed: u64) -> Self {
-        Self { split, count, seed }
+        let info = SetInfo::new("shapes10", count, SHAPES10_CLASSES);
+        Self { info, split, seed }
     }
 
-    /// The split in its usual size, seed 0.
+    /// Describes a split in its usual size, with seed 0.
     pub fn standard(split: Split) -> Self {
-        let count = match split {
-            Split::Train => Self::TRAIN,
-            Split::Test => Self::TEST,
-        };
-        Self::new(split, count, 0)
+        Self::new(split, split.of(50_000, 10_000), 0)
     }
 
-    /// The class of a sample: one of a random order of all classes for every ten samples.
+    /// Returns the class of a sample: one of a random order of all classes for every ten samples.
     pub fn label(&self, id: SampleId) -> usize {
         let (block, place) = (id / CLASSES as u64, id as usize % CLASSES);
         let mut dice = Dice::new(self.seed, self.split, *b"labels..", block);
@@ -75,46 +68,37 @@ impl Shapes10 {
 }
 
 impl Dataset for Shapes10 {
-    fn name(&self) -> &'static str {
-        "shapes10"
-    }
-
-    fn len(&self) -> usize {
-        self.count
-    }
-
-    fn classes(&self) -> Vec<String> {
-        SHAPES10_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn labels(&self) -> Result<Vec<usize>> {
-        Ok((0..self.count as SampleId)
-            .map(|id| self.label(id))
-            .collect())
+    fn info(&self) -> &SetInfo {
+        &self.info
     }
 
     fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
         let mut pixels = vec![0; ids.len() * BYTES];
         let mut labels = vec![0; ids.len()];
+        let count = self.info.len;
         ids.par_iter()
             .zip(pixels.par_chunks_exact_mut(BYTES))
             .zip(&mut labels)
             .for_each(|((&id, pixels), label)| {
-                assert!((id as usize) < self.count, "{id} of {} samples", self.count);
+                assert!((id as usize) < count, "{id} of {count} samples");
                 *label = self.label(id);
                 self.draw(id, *label, pixels);
             });
+        let images = Images {
+            height: SIDE,
+            width: SIDE,
+            pixels,
+        };
         Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images {
-                    height: SIDE,
-                    width: SIDE,
-                    pixels,
-                },
-            },
-            labels,
+            ids: ids.to_vec(),
+            samples: images.into(),
+            labels: Some(labels),
         })
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        let ids = 0..self.info.len as SampleId;
+        Ok(Some(ids.map(|id| self.label(id)).collect()))
     }
 }
 
@@ -123,16 +107,10 @@ struct Dice(ChaCha8Rng);
 
 impl Dice {
     fn new(seed: u64, split: Split, purpose: [u8; 8], index: u64) -> Self {
-        let mut key = *b"ttac shapes10 1.................";
-        key[15] = match split {
-            Split::Train => 0,
-            Split::Test => 1,
-        };
-        key[16..24].copy_from_slice(&purpose);
-        key[24..].copy_from_slice(&seed.to_le_bytes());
-        let mut generator = ChaCha8Rng::from_seed(key);
-        generator.set_stream(index);
-        Self(generator)
+        let purpose = Purpose::new(*b"ttac shapes10 1.........")
+            .with(15, [split as u8])
+            .with(16, purpose);
+        Self(purpose.stream(seed, index))
     }
 
     /// Uniform in `[0, 1)`.

@@ -9,12 +9,15 @@
 
 mod solid;
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use ttac_corrupt::points::Mesh;
 
 use super::dice::Dice;
-use super::{Batch, Dataset, Images, SampleId, Samples, Split, clouds};
+use super::{Batch, Dataset, SampleId, SetInfo, Split, clouds};
 use crate::Result;
+use crate::rng::Purpose;
 
 /// Names of the ten classes, in the order of the labels.
 pub const SOLIDS10_CLASSES: [&str; 10] = [
@@ -39,118 +42,109 @@ const CLASSES: usize = SOLIDS10_CLASSES.len();
 ///
 /// # fn main() -> ttac::Result<()> {
 /// let batch = Solids10::new(Split::Test, 20, 0).batch(&[3, 1, 4])?;
-/// let clouds = batch.samples.images.to_clouds().unwrap();
-/// assert_eq!(clouds.len(), 3 * 1024 * 3);
+/// let clouds = batch.samples.into_clouds()?;
+/// assert_eq!((clouds.count(), clouds.points), (3, 1024));
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Solids10 {
-    split: Split,
-    count: usize,
+    info: SetInfo,
+    recipe: Recipe,
     points: usize,
-    seed: u64,
 }
 
 impl Solids10 {
-    /// Samples of the training split where nobody asks for another number.
-    pub const TRAIN: usize = 5_000;
-    /// Samples of the test split where nobody asks for another number.
-    pub const TEST: usize = 1_000;
     /// Points of a cloud where nobody asks for another number.
     pub const POINTS: usize = 1_024;
 
-    /// The first `count` samples of a split.
+    /// Describes the first `count` samples of a split.
     pub fn new(split: Split, count: usize, seed: u64) -> Self {
+        let recipe = Recipe { split, count, seed };
+        let meshes = move |ids: &[SampleId]| ids.par_iter().map(|&id| recipe.mesh(id)).collect();
         Self {
-            split,
-            count,
+            info: SetInfo {
+                meshes: Some(Arc::new(meshes)),
+                ..SetInfo::new("solids10", count, SOLIDS10_CLASSES)
+            },
+            recipe,
             points: Self::POINTS,
-            seed,
         }
     }
 
-    /// The split in its usual size, seed 0.
+    /// Describes a split in its usual size, with seed 0.
     pub fn standard(split: Split) -> Self {
-        let count = match split {
-            Split::Train => Self::TRAIN,
-            Split::Test => Self::TEST,
-        };
-        Self::new(split, count, 0)
+        Self::new(split, split.of(5_000, 1_000), 0)
     }
 
-    /// The same with another number of points in a cloud. The first points are the same but for the scale.
+    /// Changes the number of points in a cloud. The first points are the same but for the scale.
     pub fn with_points(mut self, points: usize) -> Self {
         self.points = points;
         self
     }
 
-    /// The class of a sample: one of a random order of all classes for every ten samples.
+    /// Returns the class of a sample: one of a random order of all classes for every ten samples.
     pub fn label(&self, id: SampleId) -> usize {
+        self.recipe.label(id)
+    }
+
+    /// Returns the surface of a sample.
+    pub fn mesh(&self, id: SampleId) -> Mesh {
+        self.recipe.mesh(id)
+    }
+}
+
+impl Dataset for Solids10 {
+    fn info(&self) -> &SetInfo {
+        &self.info
+    }
+
+    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
+        let (recipe, points) = (self.recipe, self.points);
+        let cloud = |id| Ok(recipe.cloud(id, points));
+        clouds::batch(ids, points, cloud, |id| recipe.label(id))
+    }
+
+    fn labels(&self) -> Result<Option<Vec<usize>>> {
+        let ids = 0..self.info.len as SampleId;
+        Ok(Some(ids.map(|id| self.label(id)).collect()))
+    }
+}
+
+/// What the solids of a set depend on.
+#[derive(Clone, Copy, Debug)]
+struct Recipe {
+    split: Split,
+    count: usize,
+    seed: u64,
+}
+
+impl Recipe {
+    fn label(self, id: SampleId) -> usize {
         let (block, place) = (id / CLASSES as u64, id as usize % CLASSES);
         let mut dice = self.dice(*b"labels..", block);
         let mut order: [usize; CLASSES] = std::array::from_fn(|class| class);
-        for last in (1..CLASSES).rev() {
-            order.swap(last, dice.below(last + 1));
-        }
+        dice.shuffle(&mut order);
         order[place]
     }
 
-    /// The surface of a sample.
-    pub fn mesh(&self, id: SampleId) -> Mesh {
+    fn mesh(self, id: SampleId) -> Mesh {
         assert!((id as usize) < self.count, "{id} of {} samples", self.count);
         solid::mesh(self.label(id), &mut self.dice(*b"surfaces", id))
     }
 
     /// Points of a sample, `[points, 3]`.
-    fn cloud(&self, id: SampleId) -> Vec<f32> {
-        let mesh = self.mesh(id);
-        let mut cloud = solid::sample(&mesh, self.points, &mut self.dice(*b"points..", id));
+    fn cloud(self, id: SampleId, points: usize) -> Vec<f32> {
+        let mut dice = self.dice(*b"points..", id);
+        let mut cloud = solid::sample(&self.mesh(id), points, &mut dice);
         clouds::to_unit_ball(&mut cloud);
         cloud
     }
 
-    fn dice(&self, purpose: [u8; 8], index: u64) -> Dice {
-        let mut key = *b"ttac solids10 1.........";
-        key[15] = match self.split {
-            Split::Train => 0,
-            Split::Test => 1,
-        };
-        key[16..].copy_from_slice(&purpose);
-        Dice::new(&key, self.seed, index)
-    }
-}
-
-impl Dataset for Solids10 {
-    fn name(&self) -> &'static str {
-        "solids10"
-    }
-
-    fn len(&self) -> usize {
-        self.count
-    }
-
-    fn classes(&self) -> Vec<String> {
-        SOLIDS10_CLASSES.map(str::to_owned).to_vec()
-    }
-
-    fn labels(&self) -> Result<Vec<usize>> {
-        let ids = 0..self.count as SampleId;
-        Ok(ids.map(|id| self.label(id)).collect())
-    }
-
-    fn batch(&self, ids: &[SampleId]) -> Result<Batch> {
-        let clouds: Vec<Vec<f32>> = ids.par_iter().map(|&id| self.cloud(id)).collect();
-        Ok(Batch {
-            samples: Samples {
-                ids: ids.to_vec(),
-                images: Images::from_clouds(self.points, &clouds.concat()),
-            },
-            labels: ids.iter().map(|&id| self.label(id)).collect(),
-        })
-    }
-
-    fn meshes(&self, ids: &[SampleId]) -> Option<Vec<Mesh>> {
-        Some(ids.par_iter().map(|&id| self.mesh(id)).collect())
+    fn dice(self, purpose: [u8; 8], index: u64) -> Dice {
+        let purpose = Purpose::new(*b"ttac solids10 1.........")
+            .with(15, [self.split as u8])
+            .with(16, purpose);
+        Dice::new(purpose, self.seed, index)
     }
 }

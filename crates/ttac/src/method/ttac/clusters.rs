@@ -1,4 +1,4 @@
-//! Anchors, who belongs to which class, and the pull on the features.
+//! The anchors, the members of each class, and the pull on the features.
 
 use burn::tensor::{Tensor, TensorData};
 use ttac_kernels::loss_with_gradient;
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// computed: they cost as much as the gradients.
 const LOGGED_FEATURES: usize = 512;
 
-/// The source, prepared.
+/// The source statistics, prepared as anchors.
 #[derive(Clone, Debug)]
 pub(super) struct Anchors {
     pub classes: Vec<Anchor>,
@@ -65,7 +65,7 @@ impl Anchors {
     }
 }
 
-/// A source class with as much of its covariance as is used.
+/// Reduces a source class to as much of its covariance as is used.
 pub(super) fn class_of(class: &Gaussian, config: &TtacConfig) -> Gaussian {
     match (config.class_covariance, class.covariance()) {
         (CovarianceKind::Full, Covariance::LowRank { .. } | Covariance::Diagonal(_)) => {
@@ -75,7 +75,7 @@ pub(super) fn class_of(class: &Gaussian, config: &TtacConfig) -> Gaussian {
     }
 }
 
-/// An anchor that is kept, or one of the moment.
+/// An anchor that is shared by all steps, or one made for a single step.
 pub(super) enum Held<'a> {
     Shared(&'a Anchor),
     Own(Box<Anchor>),
@@ -101,7 +101,7 @@ pub(super) enum Members {
 }
 
 impl Members {
-    /// Rows of a class, and their weights; none if there are none.
+    /// Returns the rows of a class and their weights, or `None` if the class has no rows.
     pub fn of(&self, class: usize) -> Option<(Vec<usize>, Option<Vec<f32>>)> {
         match self {
             Self::Hard(labels) => {
@@ -123,7 +123,8 @@ pub(super) struct Pull {
     pub features: usize,
     pub gradient: Vec<f32>,
     pub notes: Vec<String>,
-    logged: bool,
+    /// Whether values of divergences are computed.
+    pub logged: bool,
 }
 
 impl Pull {
@@ -136,7 +137,7 @@ impl Pull {
         }
     }
 
-    /// Adds a weighted divergence's gradient; its weighted value (zero where it is not logged).
+    /// Adds the gradient of a weighted divergence; returns its weighted value where values are computed.
     pub fn add(
         &mut self,
         anchor: &Anchor,
@@ -145,7 +146,7 @@ impl Pull {
         chosen: &[f32],
         indices: &[usize],
         weight: f64,
-    ) -> Result<f64> {
+    ) -> Result<Option<f64>> {
         let divergence = anchor.divergence(target)?;
         if divergence.ridge_added() > 0.0 {
             let ridge = divergence.ridge_added();
@@ -160,14 +161,15 @@ impl Pull {
                 *sum += (weight * f64::from(*value)) as f32;
             }
         }
-        Ok(if self.logged {
-            weight * divergence.value()
-        } else {
-            0.0
-        })
+        Ok(self.logged.then(|| weight * divergence.value()))
     }
 
-    /// The loss with this gradient.
+    /// Whether every entry of the gradient is a number.
+    pub fn is_finite(&self) -> bool {
+        self.gradient.iter().all(|value| value.is_finite())
+    }
+
+    /// Makes a loss with this gradient, which autodiff carries back into the network.
     pub fn loss(self, outputs: Tensor<2>, value: f64) -> Tensor<1> {
         let shape = outputs.dims();
         let gradient = Tensor::from_data(TensorData::new(self.gradient, shape), &outputs.device());
@@ -175,6 +177,7 @@ impl Pull {
     }
 }
 
+/// Copies some rows of `values`, `[rows, features]`, in their order.
 pub(super) fn chosen_rows(values: &[f32], indices: &[usize], features: usize) -> Vec<f32> {
     let rows = indices
         .iter()

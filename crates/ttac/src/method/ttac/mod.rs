@@ -2,69 +2,131 @@
 
 mod clusters;
 mod config;
+mod start;
 
-use std::collections::BTreeMap;
-
-use burn::tensor::{Tensor, TensorData, activation::softmax};
+use burn::tensor::{Tensor, activation::softmax};
 use serde::{Deserialize, Serialize};
 
-use super::learner::{from_bytes, rows, to_bytes, value};
+use super::entry::{Entry, Variant};
+use super::learner::{from_bytes, rows, to_bytes};
 use super::shot::select;
-use super::{FirstPasses, Learned, Learner, Lesson, Method, Minibatch, QueueState, Stage, Wants};
-use crate::archive::Arrays;
-use crate::backbone::{Adaptable, Backbone, NormMode, tensors};
+use super::terms::Terms;
+use super::{
+    FirstPasses, Head, Learned, Learner, Lesson, Method, Minibatch, Needs, QueueState, Stage, Wants,
+};
+use crate::backbone::NormMode;
 use crate::data::SampleId;
-use crate::loss::{contrastive, cross_entropy, information_maximisation};
+use crate::loss::{cross_entropy, information_maximisation};
 use crate::stats::{
-    Anchor, Covariance, CovarianceKind, Gaussian, Measure, Observation, PseudoLabelFilter,
-    RunningGaussian, SoftMoment, SourceStatistics, Update, responsibilities,
+    Anchor, Covariance, Gaussian, Measure, Observation, PseudoLabelFilter, RunningGaussian, Update,
+    responsibilities,
 };
 use crate::{Error, Result};
 
-use clusters::{Anchors, Held, Members, Pull, chosen_rows, class_of};
+use clusters::{Anchors, Held, Members, Pull, chosen_rows};
 pub use config::{
     Assignment, ClassGate, EpochGate, GlobalPart, Posteriors, SourceKind, TtacConfig,
+};
+
+pub(super) const ENTRY: Entry<TtacConfig> = Entry {
+    variants: &[
+        Variant {
+            name: "ttac",
+            about: "anchored clustering",
+            preset: TtacConfig::preset,
+        },
+        Variant {
+            name: "ttac+shot",
+            about: "anchored clustering with information maximisation",
+            preset: |preset, setting| TtacConfig::preset(preset, setting).with_information(),
+        },
+        Variant {
+            name: "ttac-source-free",
+            about: "anchored clustering around the classifier's rows",
+            preset: |preset, setting| {
+                TtacConfig::preset(preset, setting).source_free_preset(preset)
+            },
+        },
+        Variant {
+            name: "ttac-source-free+shot",
+            about: "the same with information maximisation",
+            preset: |preset, setting| {
+                let with_information = TtacConfig::preset(preset, setting).with_information();
+                with_information.source_free_preset(preset)
+            },
+        },
+        Variant {
+            name: "ttac+contrastive",
+            about: "anchored clustering with contrastive learning; needs a joint model",
+            preset: |preset, setting| TtacConfig {
+                contrastive: true,
+                ..TtacConfig::preset(preset, setting)
+            },
+        },
+    ],
+    needs: |config| Needs {
+        anchors: config.source == SourceKind::Statistics,
+        head: config.contrastive.then_some(Head::Projection),
+        views: if config.contrastive {
+            Wants::Contrastive
+        } else {
+            Wants::Nothing
+        },
+        // Without a source the covariances come from the target alone, and a single sample has none.
+        fewest_samples: match config.source {
+            SourceKind::Statistics => 1,
+            SourceKind::Classifier => 2,
+        },
+        warm_up: config.contrastive,
+        first_passes: if config.contrastive {
+            FirstPasses {
+                norms: 2,
+                contrastive: 1,
+            }
+        } else {
+            FirstPasses::default()
+        },
+        ..Needs::NETWORK
+    },
+    build: start::build,
 };
 
 /// Test-time anchored clustering (Su, Xu and Jia, NeurIPS 2022).
 ///
 /// # What it does
-/// Keeps running Gaussians of the target's features, one for each class and one for all, and draws
+/// It keeps running Gaussians of the target's features, one for each class and one for all, and draws
 /// them to those of the source, the anchors. A feature counts for a class if its pseudo-label is
 /// steady and confident.
 ///
 /// # When to use
-/// Where statistics of the source could be taken before the model went out.
+/// Use it where statistics of the source could be taken before the model went out.
 ///
 /// # Objective
 /// `lambda * ( mean_k J(anchor_k, target_k) + J(anchor, target) )`, `J` the symmetric divergence of
 /// [`crate::stats`]; its gradient with respect to the features is in closed form.
 ///
 /// # State it keeps
-/// Weights, momentum, running norm statistics; the Gaussians; per sample of the queue an averaged
-/// posterior and a trust.
+/// It keeps the Gaussians, and per sample of the queue an averaged posterior and a trust; the learner keeps
+/// weights, momentum and running norm statistics.
 ///
 /// # Deviations
-/// `released` is the authors' program: what differs from their paper is listed in METHODS 11, each a
+/// `released` is the authors' program: what differs from their paper is listed in `docs/methods.md`, each a
 /// switch here. We bound the step of running statistics where one minibatch has more samples of a
 /// class than its clip, which the program does not; a step without any loss is skipped, where the
 /// program coasts on its momentum.
 ///
 /// # Which logits are scored
-/// A forward pass with running norm statistics.
+/// Those of a forward pass with running norm statistics.
 ///
 /// # References
-/// METHODS 6 to 8.
+/// `docs/methods.md`, TTAC.
 #[derive(Clone, Debug)]
-pub struct Ttac<B: Backbone> {
+pub struct Ttac {
     config: TtacConfig,
-    name: &'static str,
-    learner: Learner<B>,
     anchors: Option<Anchors>,
     /// Rows of the classifier, for prototypes without a source.
     classifier: Vec<f32>,
     state: State,
-    initial: State,
 }
 
 /// Everything learned besides the network.
@@ -76,79 +138,86 @@ struct State {
     filter: PseudoLabelFilter,
 }
 
-impl<B: Backbone> Ttac<B> {
-    /// Of a trained network, with its anchors unless it goes without.
-    pub fn new(network: B, source: Option<&SourceStatistics>, config: TtacConfig) -> Result<Self> {
-        config.validate()?;
-        let (classes, features) = (network.num_classes(), network.num_features());
-        if config.contrastive && !network.has_projection() {
-            return Err(super::config::no_head(
-                "ttac",
-                "a projection head",
-                "simclr",
-            ));
+impl Method for Ttac {
+    fn begin_epoch(&mut self, _: &Stage) {
+        self.state.filter.recover();
+    }
+
+    fn learn(
+        &mut self,
+        learner: &mut Learner,
+        batch: &Minibatch,
+        stage: &Stage,
+    ) -> Result<Learned> {
+        let mut terms = Terms::default();
+        if let Some(views) = batch.views.as_ref().filter(|_| self.config.contrastive) {
+            terms.add_contrastive(learner, views);
         }
-        let filter = PseudoLabelFilter::new(config.filter.clone(), classes)?;
-        let zeros = Gaussian::zeros(features, CovarianceKind::Full);
-        let global = RunningGaussian::new(&zeros, Some(config.clip))?;
-        let class_clip = Some(config.class_clip);
-        let (anchors, state) = match config.source {
-            SourceKind::Classifier => {
-                let zeros = Gaussian::zeros(features, config.class_covariance);
-                let class = RunningGaussian::new(&zeros, class_clip)?;
-                let state = State {
-                    classes: vec![class; classes],
-                    global,
-                    projection: None,
-                    filter,
-                };
-                (None, state)
-            }
-            SourceKind::Statistics => {
-                let source = source.ok_or_else(|| super::config::no_anchors("ttac"))?;
-                check_sizes(source, classes, features)?;
-                let anchors = Anchors::new(source, &config)?;
-                let moment = match config.assignment {
-                    Assignment::Soft(moment) => moment,
-                    Assignment::Hard => SoftMoment::default(),
-                };
-                let start = |class: &Gaussian| {
-                    let running = RunningGaussian::new(class, class_clip)?;
-                    Ok(running.with_soft_moment(moment))
-                };
-                let kept = source.classes.iter().map(|class| class_of(class, &config));
-                let projection = anchors.projection.as_ref().map(|anchor| {
-                    let zeros = Gaussian::zeros(anchor.dimension(), CovarianceKind::Full);
-                    RunningGaussian::new(&zeros, Some(config.clip))
-                });
-                let state = State {
-                    classes: kept.map(|class| start(&class)).collect::<Result<_>>()?,
-                    global,
-                    projection: projection.transpose()?,
-                    filter,
-                };
-                (Some(anchors), state)
-            }
-        };
-        let which = if config.contrastive && config.train_projection {
-            Adaptable::FeaturesAndHeads
-        } else {
-            Adaptable::Features
-        };
-        let classifier = rows(&network.head_weights());
-        let (optimiser, rate) = (config.optimiser, config.learning_rate);
-        Ok(Self {
-            name: name_of(&config),
-            learner: Learner::new(network, which, optimiser, rate, config.norm)
-                .with_gradient_bound(config.gradient_bound),
-            config,
-            anchors,
-            classifier,
-            initial: state.clone(),
-            state,
+        match stage.lesson {
+            // The running norm statistics have moved; the released program does no more here.
+            Lesson::Norms => return Ok(Learned::nothing()),
+            Lesson::Contrastive => return Ok(terms.step(learner)),
+            Lesson::All => {}
+        }
+        let mode = learner.updating();
+        let images = Tensor::from_inner(batch.images.clone());
+        let features = learner.network().features(images, mode);
+        let posteriors = self.posteriors(learner, batch, &features);
+        let observed = self.state.filter.observe(&batch.ids, &posteriors)?;
+
+        let (notes, not_finite) = self.draw_to_anchors(&features, &observed, stage, &mut terms)?;
+        self.align_projections(learner, &features, &mut terms)?;
+        if self.config.information_weight > 0.0 {
+            let logits = learner.network().logits(features.clone());
+            let information = information_maximisation(logits) * self.config.information_weight;
+            terms.add("information_maximisation", information);
+        }
+        if !self.config.class_part && self.config.global_part == GlobalPart::None {
+            self.train_itself(learner, features, &observed, &mut terms);
+        }
+        if not_finite.is_some() {
+            // A step down such a gradient would destroy the network.
+            terms = terms.without_step();
+        }
+        Ok(Learned {
+            accepted: observed.counts.accepted,
+            considered: batch.ids.len(),
+            anchor_distance: self.anchor_distance(),
+            not_finite,
+            notes,
+            ..terms.step(learner)
         })
     }
 
+    fn forget(&mut self, ids: &[SampleId]) {
+        self.state.filter.forget(ids);
+    }
+
+    fn state(&self) -> Vec<u8> {
+        to_bytes(&self.state)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let state: State = from_bytes(state)?;
+        let size = |state: &State| (state.classes.len(), state.global.gaussian().mean().len());
+        if size(&state) != size(&self.state) {
+            let describe = |(classes, features)| format!("{classes} classes, {features} features");
+            return Err(Error::Mismatch {
+                what: "saved clusters".to_owned(),
+                expected: describe(size(&self.state)),
+                found: describe(size(&state)),
+            });
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Method> {
+        Box::new(self.clone())
+    }
+}
+
+impl Ttac {
     /// Whether the class part counts at this stage.
     fn gate_is_open(&self, stage: &Stage) -> bool {
         let gate = &self.config.gate;
@@ -161,32 +230,85 @@ impl<B: Backbone> Ttac<B> {
         self.config.class_part && epoch && (full || !gate.full_queue)
     }
 
-    /// Posteriors of the minibatch for the filter, `[batch, classes]`.
-    fn posteriors(&self, minibatch: &Minibatch, features: &Tensor<2>) -> Vec<f32> {
+    /// Computes posteriors of the minibatch for the filter, `[batch, classes]`.
+    fn posteriors(
+        &self,
+        learner: &Learner,
+        minibatch: &Minibatch,
+        features: &Tensor<2>,
+    ) -> Vec<f32> {
         let logits = match self.config.posteriors {
             Posteriors::Running => {
-                let frozen = self.learner.frozen();
+                let frozen = learner.frozen();
                 frozen.forward(minibatch.images.clone(), NormMode::Running)
             }
             Posteriors::Batch => {
-                let network = self.learner.network();
+                let network = learner.network();
                 network.logits(features.clone()).without_autodiff()
             }
         };
         rows(&softmax(logits, 1))
     }
 
-    /// Moves the class statistics; value and gradient of the class part, before its weight.
+    /// Moves the running Gaussians by a minibatch and adds the anchored loss of features, `[batch, D]`. Returns
+    /// notes for people, and the name of a gradient that was not finite.
+    fn draw_to_anchors(
+        &mut self,
+        features: &Tensor<2>,
+        observed: &Observation,
+        stage: &Stage,
+        terms: &mut Terms,
+    ) -> Result<(Vec<String>, Option<&'static str>)> {
+        let values = rows(features);
+        let [count, size] = features.dims();
+        let mut pull = Pull::new(count, size);
+        let members = self.members(&values, observed)?;
+        let open = self.gate_is_open(stage);
+        let update = self.state.global.prepare(&values, None)?;
+        if self.anchors.is_none() {
+            // Prototypes take their template from the target's global statistics, this batch included.
+            self.state.global.commit(update.clone());
+        }
+        let class_value = self.class_part(&values, &members, open, &mut pull)?;
+        let mut global_value = None;
+        if let Some(anchors) = &self.anchors {
+            if self.config.global_part != GlobalPart::None {
+                let everyone: Vec<usize> = (0..count).collect();
+                let target = update.gaussian.clone().add_template(anchors.template);
+                let weight = self.config.loss_scale;
+                let anchor = &anchors.global;
+                global_value = pull.add(anchor, &target, &update, &values, &everyone, weight)?;
+                terms
+                    .losses
+                    .extend(global_value.map(|value| ("global", value)));
+            }
+            self.state.global.commit(update);
+        }
+        if open {
+            terms
+                .losses
+                .extend(class_value.map(|value| ("class", value)));
+        }
+        let notes = std::mem::take(&mut pull.notes);
+        let not_finite = (!pull.is_finite()).then_some("anchored loss");
+        if pull.gradient.iter().any(|&value| value != 0.0) {
+            let value = class_value.unwrap_or_default() + global_value.unwrap_or_default();
+            terms.join(pull.loss(features.clone(), value));
+        }
+        Ok((notes, not_finite))
+    }
+
+    /// Moves the class statistics and adds the class part's gradient; returns its value where it is computed.
     fn class_part(
         &mut self,
         values: &[f32],
         members: &Members,
         open: bool,
         pull: &mut Pull,
-    ) -> Result<f64> {
+    ) -> Result<Option<f64>> {
         let classes = self.state.classes.len();
         let weight = self.config.loss_scale / classes as f64;
-        let mut sum = 0.0;
+        let mut sum = pull.logged.then_some(0.0);
         for class in 0..classes {
             let Some((indices, weights)) = members.of(class) else {
                 continue;
@@ -197,14 +319,16 @@ impl<B: Backbone> Ttac<B> {
             if open && update.count >= self.config.gate.visits {
                 let (anchor, template) = self.class_anchor(class, &update)?;
                 let target = update.gaussian.clone().add_template(template);
-                sum += pull.add(&anchor, &target, &update, &chosen, &indices, weight)?;
+                let value = pull.add(&anchor, &target, &update, &chosen, &indices, weight)?;
+                sum = sum.zip(value).map(|(sum, value)| sum + value);
             }
             self.state.classes[class].commit(update);
         }
         Ok(sum)
     }
 
-    /// The anchor of a class and the template of its target.
+    /// Returns the anchor of a class and the template of its target. Without source statistics the anchor is the
+    /// classifier's row, made as long as the target's class mean.
     fn class_anchor(&self, class: usize, update: &Update) -> Result<(Held<'_>, f64)> {
         if let Some(anchors) = &self.anchors {
             return Ok((Held::Shared(&anchors.classes[class]), anchors.template));
@@ -230,224 +354,8 @@ impl<B: Backbone> Ttac<B> {
             template,
         ))
     }
-}
 
-fn name_of(config: &TtacConfig) -> &'static str {
-    match (
-        config.source,
-        config.contrastive,
-        config.information_weight > 0.0,
-    ) {
-        (SourceKind::Classifier, _, false) => "ttac-source-free",
-        (SourceKind::Classifier, _, true) => "ttac-source-free+shot",
-        (_, true, _) => "ttac+contrastive",
-        (_, false, true) => "ttac+shot",
-        (_, false, false) => "ttac",
-    }
-}
-
-fn check_sizes(source: &SourceStatistics, classes: usize, features: usize) -> Result<()> {
-    let found = (source.classes.len(), source.num_features());
-    if found == (classes, features) {
-        return Ok(());
-    }
-    Err(Error::Mismatch {
-        what: "anchors and model".to_owned(),
-        expected: format!("{classes} classes and {features} features in the model"),
-        found: format!(
-            "{} classes and {} features in the anchors",
-            found.0, found.1
-        ),
-    })
-}
-
-/// Losses as they come together.
-#[derive(Default)]
-struct Terms {
-    sum: Option<Tensor<1>>,
-    losses: Vec<(&'static str, f64)>,
-}
-
-impl Terms {
-    fn add(&mut self, name: &'static str, loss: Tensor<1>) {
-        self.losses.push((name, value(&loss)));
-        self.join(loss);
-    }
-
-    fn join(&mut self, loss: Tensor<1>) {
-        self.sum = Some(match self.sum.take() {
-            Some(sum) => sum + loss,
-            None => loss,
-        });
-    }
-}
-
-impl<B: Backbone + 'static> Method for Ttac<B> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn wants(&self) -> Wants {
-        if self.config.contrastive {
-            Wants::Contrastive
-        } else {
-            Wants::Nothing
-        }
-    }
-
-    fn warms_up(&self) -> bool {
-        self.config.contrastive
-    }
-
-    fn first_passes(&self) -> FirstPasses {
-        if self.config.contrastive {
-            FirstPasses {
-                norms: 2,
-                contrastive: 1,
-            }
-        } else {
-            FirstPasses::default()
-        }
-    }
-
-    fn begin_epoch(&mut self, _: &Stage) {
-        self.state.filter.recover();
-    }
-
-    fn learn(&mut self, minibatch: &Minibatch, stage: &Stage) -> Result<Learned> {
-        let mut terms = Terms::default();
-        if let Some(views) = minibatch.views.as_ref().filter(|_| self.config.contrastive) {
-            let mode = self.learner.updating();
-            let network = self.learner.network();
-            let features = network.features(Tensor::from_inner(views.images.clone()), mode);
-            let projections = network.projection(features).expect("checked when made");
-            terms.add("contrastive", contrastive(projections));
-        }
-        match stage.lesson {
-            // The running norm statistics have moved; the released program does no more here.
-            Lesson::Norms => return Ok(Learned::nothing()),
-            Lesson::Contrastive => {
-                if let Some(loss) = &terms.sum {
-                    self.learner.step(loss);
-                }
-                return Ok(Learned::one_step(terms.losses));
-            }
-            Lesson::All => {}
-        }
-        let mode = self.learner.updating();
-        let images = Tensor::from_inner(minibatch.images.clone());
-        let features = self.learner.network().features(images, mode);
-        let values = rows(&features);
-        let posteriors = self.posteriors(minibatch, &features);
-        let observed = self.state.filter.observe(&minibatch.ids, &posteriors)?;
-        let mut pull = Pull::new(minibatch.ids.len(), features.dims()[1]);
-
-        // The classes.
-        let members = self.members(&values, &observed)?;
-        let open = self.gate_is_open(stage);
-        let everyone: Vec<usize> = (0..minibatch.ids.len()).collect();
-        let update = self.state.global.prepare(&values, None)?;
-        if self.anchors.is_none() {
-            // Prototypes take their template from the target's global statistics, this batch included.
-            self.state.global.commit(update.clone());
-        }
-        let class_value = self.class_part(&values, &members, open, &mut pull)?;
-
-        // All together.
-        let mut global_value = 0.0;
-        if let Some(anchors) = &self.anchors {
-            if self.config.global_part != GlobalPart::None {
-                let target = update.gaussian.clone().add_template(anchors.template);
-                let weight = self.config.loss_scale;
-                global_value = pull.add(
-                    &anchors.global,
-                    &target,
-                    &update,
-                    &values,
-                    &everyone,
-                    weight,
-                )?;
-                terms.losses.push(("global", global_value));
-            }
-            self.state.global.commit(update);
-        }
-        if open {
-            terms.losses.push(("class", class_value));
-        }
-        let notes = std::mem::take(&mut pull.notes);
-        if pull.gradient.iter().any(|&value| value != 0.0) {
-            terms.join(pull.loss(features.clone(), class_value + global_value));
-        }
-
-        // What else there may be.
-        self.align_projections(&features, &mut terms)?;
-        if self.config.information_weight > 0.0 {
-            let logits = self.learner.network().logits(features.clone());
-            let information = information_maximisation(logits) * self.config.information_weight;
-            terms.add("information_maximisation", information);
-        }
-        if !self.config.class_part && self.config.global_part == GlobalPart::None {
-            self.train_itself(features, &observed, &mut terms);
-        }
-        let updates = match &terms.sum {
-            Some(loss) => {
-                self.learner.step(loss);
-                1
-            }
-            None => 0,
-        };
-        Ok(Learned {
-            updates,
-            losses: terms.losses,
-            accepted: observed.counts.accepted,
-            considered: minibatch.ids.len(),
-            anchor_distance: self.anchor_distance(),
-            notes,
-        })
-    }
-
-    fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().forward(images, NormMode::Running)
-    }
-
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.frozen().features(images, NormMode::Running)
-    }
-
-    fn forget(&mut self, ids: &[SampleId]) {
-        self.state.filter.forget(ids);
-    }
-
-    fn reset(&mut self) {
-        self.learner.reset();
-        self.state = self.initial.clone();
-    }
-
-    fn drift(&self) -> Option<f64> {
-        Some(self.learner.drift())
-    }
-
-    fn weights(&self) -> BTreeMap<String, TensorData> {
-        tensors(&self.learner.frozen())
-    }
-
-    fn save(&self, arrays: &mut Arrays) -> Result<()> {
-        arrays.insert("statistics", to_bytes(&self.state));
-        self.learner.save(arrays)
-    }
-
-    fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
-        self.state = from_bytes(&arrays.u8("statistics")?)?;
-        self.learner.load(arrays)
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Method> {
-        Box::new(self.clone())
-    }
-}
-
-impl<B: Backbone> Ttac<B> {
-    /// How far the means of the classes met so far are from their anchors', on average.
+    /// Measures how far the means of the classes met so far are from those of their anchors, on average.
     fn anchor_distance(&self) -> Option<f64> {
         let pairs = self
             .state
@@ -464,7 +372,7 @@ impl<B: Backbone> Ttac<B> {
         (!distances.is_empty()).then(|| distances.iter().sum::<f64>() / distances.len() as f64)
     }
 
-    /// Who belongs to which class.
+    /// Decides which rows count for which class.
     fn members(&self, values: &[f32], observed: &Observation) -> Result<Members> {
         let (Assignment::Soft(_), Some(anchors)) = (self.config.assignment, &self.anchors) else {
             return Ok(Members::Hard(observed.accepted_labels()));
@@ -477,7 +385,13 @@ impl<B: Backbone> Ttac<B> {
         Ok(Members::Soft(shares, rows))
     }
 
-    fn align_projections(&mut self, features: &Tensor<2>, terms: &mut Terms) -> Result<()> {
+    /// Draws the outputs of the projection head to their anchor, if that is switched on.
+    fn align_projections(
+        &mut self,
+        learner: &Learner,
+        features: &Tensor<2>,
+        terms: &mut Terms,
+    ) -> Result<()> {
         let Some(anchors) = &self.anchors else {
             return Ok(());
         };
@@ -485,8 +399,8 @@ impl<B: Backbone> Ttac<B> {
         else {
             return Ok(());
         };
-        let outputs = self.learner.network().projection(features.clone());
-        let outputs = outputs.expect("checked when made");
+        let outputs = learner.network().projection(features.clone());
+        let outputs = outputs.expect("needs were checked");
         let values = rows(&outputs);
         let [count, size] = outputs.dims();
         let mut pull = Pull::new(count, size);
@@ -499,13 +413,21 @@ impl<B: Backbone> Ttac<B> {
         let weight = self.config.loss_scale;
         let found = pull.add(anchor, &target, &update, &values, &everyone, weight)?;
         running.commit(update);
-        terms.losses.push(("projection", found));
-        terms.join(pull.loss(outputs, found));
+        terms
+            .losses
+            .extend(found.map(|value| ("projection", value)));
+        terms.join(pull.loss(outputs, found.unwrap_or_default()));
         Ok(())
     }
 
-    /// Both parts are off: cross-entropy against the accepted pseudo-labels.
-    fn train_itself(&self, features: Tensor<2>, observed: &Observation, terms: &mut Terms) {
+    /// Adds cross-entropy against the accepted pseudo-labels, for the ablation with both parts off.
+    fn train_itself(
+        &self,
+        learner: &Learner,
+        features: Tensor<2>,
+        observed: &Observation,
+        terms: &mut Terms,
+    ) {
         let accepted: Vec<(usize, usize)> = observed
             .accepted_labels()
             .into_iter()
@@ -516,7 +438,7 @@ impl<B: Backbone> Ttac<B> {
             return;
         }
         let (chosen, labels): (Vec<usize>, Vec<usize>) = accepted.into_iter().unzip();
-        let logits = self.learner.network().logits(select(features, &chosen));
+        let logits = learner.network().logits(select(features, &chosen));
         let loss = cross_entropy(logits, &labels) * (2.0 * self.config.loss_scale);
         terms.add("self_training", loss);
     }

@@ -1,10 +1,10 @@
-//! Errors side by side.
+//! Bar charts of errors side by side.
 
 use std::fmt::Write as _;
 
 use super::svg::{colour, escape, image, shorten};
 
-/// A value with a name.
+/// A bar: a value with a name.
 pub(super) struct Bar {
     pub series: usize,
     pub name: String,
@@ -13,7 +13,7 @@ pub(super) struct Bar {
     pub deviation: Option<f64>,
 }
 
-/// Horizontal bars with names and values, up to a largest value.
+/// Draws horizontal bars with their names and values, on a scale that ends at `largest`.
 pub(super) fn bars(bars: &[Bar], title: &str, largest: f64) -> String {
     let (left, right) = (112.0, 296.0);
     let height = 20.0 * bars.len() as f64 + 4.0;

@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::svg::escape;
-use crate::protocol::Card;
+use crate::experiment::Card;
 use crate::report::CellRecord;
-use crate::report::table::{COMPARISON_NOTE, Row, Source, Table, comparison_fields};
+use crate::report::render::{COMPARISON_NOTE, comparison_fields};
+use crate::report::table::{Row, RowSource, Table};
 
-/// Columns from which on their names are turned.
+/// The most columns whose names are not turned.
 const FEW_COLUMNS: usize = 6;
 
-/// The comparison of the rows, and the table of all settings.
+/// Writes the comparison of the rows and the table of all settings.
 pub(super) fn tables(table: &Table) -> String {
     let mut text = String::new();
     if table.rows.iter().any(|row| row.against.is_some()) {
@@ -20,13 +21,17 @@ pub(super) fn tables(table: &Table) -> String {
     }
     text += &settings(table);
     text += "<p class=\"note\">Error in percent; the lowest of each column is bold and underlined.";
-    if table.rows.iter().any(|row| row.source == Source::Published) {
+    if table
+        .rows
+        .iter()
+        .any(|row| row.source == RowSource::Published)
+    {
         text += " Rows in italics are printed in the TTAC paper; their cards say what differs.";
     }
     text + "</p>\n"
 }
 
-/// Means, and each measured row against the best of the others.
+/// Writes the mean of each measured row, and how it does against the best of the others.
 fn comparisons(table: &Table) -> String {
     let mut text = start("Means and comparisons");
     for name in ["mean", "difference", "p"] {
@@ -55,7 +60,7 @@ fn comparisons(table: &Table) -> String {
     text
 }
 
-/// Every row in every setting.
+/// Writes the errors of every row in every setting.
 fn settings(table: &Table) -> String {
     let mut text = start("Errors by setting");
     let turned = if table.columns.len() > FEW_COLUMNS {
@@ -85,22 +90,24 @@ fn settings(table: &Table) -> String {
     text + "</tbody>\n</table>\n</div>\n"
 }
 
-/// A table that scrolls on its own if it is too wide, up to its first column.
+/// Opens a table up to the head of its first column; it scrolls on its own if it is too wide.
 fn start(label: &str) -> String {
     format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n<table>\n<thead><tr><th scope=\"col\">method</th>"
     )
 }
 
+/// Opens a row: its name with a link to its card.
 fn row_head(number: usize, row: &Row) -> String {
     let class = match row.source {
-        Source::Measured => "",
-        Source::Published => " class=\"published\"",
+        RowSource::Measured => "",
+        RowSource::Published => " class=\"published\"",
     };
     let (name, number) = (escape(&row.name), number + 1);
     format!("<tr{class}><th scope=\"row\">{name} <a href=\"#card-{number}\">[{number}]</a></th>")
 }
 
+/// Writes a number; the lowest of a column is marked.
 fn number_cell(
     row: &Row,
     value: Option<f64>,
@@ -110,21 +117,21 @@ fn number_cell(
     let Some(value) = value else {
         return "<td></td>".to_owned();
     };
-    let is_best = row.source == Source::Measured && value == lowest;
+    let is_best = row.source == RowSource::Measured && value == lowest;
     let class = if is_best { " class=\"best\"" } else { "" };
     format!("<td{class}>{}</td>", words(value))
 }
 
-/// The lowest value of the measured rows.
+/// Returns the lowest value of the measured rows.
 fn lowest(table: &Table, value: impl Fn(&Row) -> Option<f64>) -> f64 {
     let measured = table
         .rows
         .iter()
-        .filter(|row| row.source == Source::Measured);
+        .filter(|row| row.source == RowSource::Measured);
     measured.filter_map(value).fold(f64::INFINITY, f64::min)
 }
 
-/// A card for each row, closed but for its first line.
+/// Writes a card for each row, folded to its first line.
 pub(super) fn cards(table: &Table, cells: &[CellRecord]) -> String {
     let mut text = String::from("<p>Numbers with different cards are different experiments.</p>\n");
     for (number, row) in table.rows.iter().enumerate() {
@@ -133,7 +140,7 @@ pub(super) fn cards(table: &Table, cells: &[CellRecord]) -> String {
         let summary = format!("<strong>{number}. {name}</strong>: {protocol}");
         let measured = cells
             .iter()
-            .find(|cell| row.source == Source::Measured && cell.row == row.name);
+            .find(|cell| row.source == RowSource::Measured && cell.row == row.name);
         let _ = match measured {
             Some(cell) => writeln!(
                 text,
@@ -146,7 +153,7 @@ pub(super) fn cards(table: &Table, cells: &[CellRecord]) -> String {
     text
 }
 
-/// Everything on a card. What the settings of the row change is that of its first cell.
+/// Writes everything on a card. Fields that the settings of the row change are those of its first cell.
 fn fields(card: &Card, command: &[String]) -> String {
     let card = serde_json::to_value(card).unwrap_or_default();
     let mut text = String::from("<dl>\n");
@@ -168,7 +175,7 @@ fn fields(card: &Card, command: &[String]) -> String {
     text + "</dl>\n"
 }
 
-/// JSON with room to break lines at.
+/// Writes JSON with spaces at which lines can break.
 fn spaced(value: &Value) -> String {
     value.to_string().replace(",\"", ", \"")
 }

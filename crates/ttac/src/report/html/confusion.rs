@@ -1,16 +1,17 @@
-//! Which class is taken for which.
+//! Confusion matrices: which class is taken for which.
 
 use std::fmt::Write as _;
 
 use super::svg::{escape, image, shorten};
 
-/// Classes from which on a matrix would be a carpet.
+/// The most classes whose matrix can still be read.
 pub(super) const MOST_CLASSES: usize = 30;
 
-/// Side of a cell.
+/// The side of a cell in pixels.
 const SIDE: f64 = 26.0;
 
-/// True classes by row, predicted classes by column; numbers are percent of the true class.
+/// Draws a matrix with true classes by row and predicted classes by column; numbers are percent of the
+/// true class.
 pub(super) fn matrix(counts: &[Vec<usize>], classes: &[String], title: &str) -> String {
     let (left, top) = (78.0, 66.0);
     let extent = SIDE * counts.len() as f64;
@@ -69,7 +70,7 @@ pub(super) fn matrix(counts: &[Vec<usize>], classes: &[String], title: &str) -> 
     )
 }
 
-/// Mistakes by how often they were made.
+/// Lists mistakes as (count, true class, predicted class), the most frequent first.
 fn confusions(counts: &[Vec<usize>]) -> Vec<(usize, usize, usize)> {
     let mut mistakes = Vec::new();
     for (truth, row) in counts.iter().enumerate() {

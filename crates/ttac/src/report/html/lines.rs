@@ -7,14 +7,14 @@ use crate::protocol::CurvePoint;
 
 /// A line with a name.
 pub(super) struct Line {
-    /// Which colour, dashes and mark.
+    /// The number that decides colour, dashes and mark.
     pub series: usize,
     pub name: String,
-    /// Samples so far, and a value.
+    /// Pairs of samples seen and value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a line chart measures.
+/// What a line chart shows, and how its axis is labelled.
 pub(super) struct Measure {
     pub title: &'static str,
     pub y_label: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Measure {
     pub from_zero: bool,
 }
 
-/// The values of a curve.
+/// Takes the finite values of a measure from a curve.
 pub(super) fn points(curve: &[CurvePoint], measure: &Measure) -> Vec<(f64, f64)> {
     let points = curve.iter().filter_map(|point| {
         let value = (measure.value)(point).filter(|value| value.is_finite())?;
@@ -32,7 +32,7 @@ pub(super) fn points(curve: &[CurvePoint], measure: &Measure) -> Vec<(f64, f64)>
     points.collect()
 }
 
-/// The mean of several curves, at the places of the shortest.
+/// Averages several curves at the places of the shortest.
 pub(super) fn mean_of(curves: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     let end = |curve: &Vec<(f64, f64)>| curve.last().map_or(0.0, |point| point.0);
     let shortest = curves.iter().min_by(|a, b| end(a).total_cmp(&end(b)));
@@ -45,7 +45,7 @@ pub(super) fn mean_of(curves: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Between two points on the straight line, before the first and after the last as there.
+/// Interpolates a curve linearly; before the first point and after the last it is constant.
 fn value_at(curve: &[(f64, f64)], x: f64) -> f64 {
     let after = curve.partition_point(|point| point.0 < x);
     match (after.checked_sub(1).map(|i| curve[i]), curve.get(after)) {
@@ -59,7 +59,7 @@ fn value_at(curve: &[(f64, f64)], x: f64) -> f64 {
     }
 }
 
-/// The range of some values with a little air.
+/// Returns the range of all values with a little air.
 fn range(lines: &[Line], from_zero: bool) -> (f64, f64) {
     let values = || {
         lines
@@ -74,7 +74,7 @@ fn range(lines: &[Line], from_zero: bool) -> (f64, f64) {
     (low, high + air)
 }
 
-/// A chart whose lines have their names at the end.
+/// Draws a chart whose lines have their names at the end.
 pub(super) fn chart(lines: &[Line], measure: &Measure) -> String {
     let (width, height) = (390.0, 270.0_f64.max(50.0 + 14.0 * lines.len() as f64));
     let last = lines.iter().filter_map(|line| line.points.last());
@@ -116,7 +116,7 @@ pub(super) fn chart(lines: &[Line], measure: &Measure) -> String {
     image(width, height, measure.title, &describe(lines), &text)
 }
 
-/// A small chart without names, on its own scale.
+/// Draws a small chart without names, on its own scale.
 pub(super) fn small_chart(lines: &[Line], measure: &Measure, title: &str) -> String {
     let y = range(lines, measure.from_zero);
     let longest = lines.iter().filter_map(|line| line.points.last());
@@ -146,7 +146,7 @@ pub(super) fn small_chart(lines: &[Line], measure: &Measure, title: &str) -> Str
     image(160.0, 98.0, &title, &describe(lines), &text)
 }
 
-/// Names and marks of lines, for charts without.
+/// Lists the names and marks of lines, for charts without names.
 pub(super) fn legend(lines: &[Line]) -> String {
     let mut text = String::from("<ul class=\"legend\">\n");
     for line in lines {
@@ -177,7 +177,7 @@ fn path(frame: &Frame, line: &Line) -> String {
     format!("<path {stroke} d=\"{steps}\"><title>{name}</title></path>\n")
 }
 
-/// A few marks along a line, elsewhere for every series.
+/// Draws a few marks along a line, at other places for every series.
 fn marks(frame: &Frame, line: &Line) -> String {
     let count = line.points.len();
     let every = (count / 5).max(1);

@@ -1,4 +1,4 @@
-//! One page with everything: tables, protocol cards and figures, in a single file.
+//! A page with tables, protocol cards and figures, in a single file.
 //!
 //! The page needs no network, no script and no font of its own. It follows the reader's choice of light
 //! or dark, fits a phone, and never tells two things apart by colour alone. A figure that the records
@@ -13,8 +13,9 @@ mod svg;
 
 use std::fmt::Write as _;
 
-use super::table::{Row, Source, Table, class_names, column_of, p_text};
-use super::{CellRecord, Test, tsne};
+use super::render::p_text;
+use super::table::{Row, RowSource, Table, class_names, column_of};
+use super::{CellRecord, SignificanceTest, tsne};
 use crate::protocol::FeatureRecord;
 use bars::Bar;
 use lines::{Line, Measure};
@@ -23,7 +24,7 @@ use svg::escape;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Points in a picture of features; more would only cover each other.
+/// The most points in a picture of features; more would cover each other.
 const MOST_POINTS: usize = 500;
 
 const ERROR: Measure = Measure {
@@ -47,7 +48,7 @@ const DISTANCE: Measure = Measure {
     from_zero: true,
 };
 
-/// The page of a table and the cells it was made of.
+/// Writes the page of a table and the cells it was made of.
 pub fn page(title: &str, cells: &[CellRecord], table: &Table) -> String {
     let contents = Contents { cells, table };
     let sections = [
@@ -86,16 +87,17 @@ pub fn page(title: &str, cells: &[CellRecord], table: &Table) -> String {
     )
 }
 
+/// What the page is about; each function writes a section.
 struct Contents<'a> {
     cells: &'a [CellRecord],
     table: &'a Table,
 }
 
 impl Contents<'_> {
-    /// The measured rows, each with the number of its colour and mark.
+    /// Iterates over the measured rows, each with the number of its colour and mark.
     fn rows(&self) -> impl Iterator<Item = (usize, &Row)> {
         let rows = self.table.rows.iter();
-        rows.filter(|row| row.source == Source::Measured)
+        rows.filter(|row| row.source == RowSource::Measured)
             .enumerate()
     }
 
@@ -103,6 +105,7 @@ impl Contents<'_> {
         self.cells.iter().filter(|cell| cell.row == row.name)
     }
 
+    /// Counts methods, settings and runs, and names the best row.
     fn summary(&self) -> String {
         let mut samples: Vec<usize> = self.cells.iter().map(|cell| cell.record.samples).collect();
         samples.sort_unstable();
@@ -141,8 +144,8 @@ impl Contents<'_> {
                         p_text(found.p),
                         found.test.name(),
                         match found.test {
-                            Test::SignedRank => count(against.pairs, "pair"),
-                            Test::Mcnemar => "the images".to_owned(),
+                            SignificanceTest::SignedRank => count(against.pairs, "pair"),
+                            SignificanceTest::Mcnemar => "the images".to_owned(),
                         }
                     );
                 }
@@ -161,7 +164,7 @@ impl Contents<'_> {
         cards::cards(self.table, self.cells)
     }
 
-    /// One line for each row that has values: the mean over its cells, in a column or in all.
+    /// Makes a line for each row that has values: the mean over its cells, in one column or in all.
     fn lines(&self, measure: &Measure, column: Option<&str>) -> Vec<Line> {
         let line = |(series, row): (usize, &Row)| {
             let cells = self.cells_of(row);
@@ -180,9 +183,7 @@ impl Contents<'_> {
     fn cumulative_error(&self) -> String {
         let lines = self.lines(&ERROR, None);
         if lines.is_empty() {
-            return absent(
-                "Runs of a single batch have no curve; a smaller `--batch-size` gives one.",
-            );
+            return absent("Runs of a single batch have no curve; smaller batches give one.");
         }
         let settings = count(self.table.columns.len(), "setting");
         let mut text = figure(
@@ -267,33 +268,33 @@ impl Contents<'_> {
     }
 
     fn anchors(&self) -> String {
-        let lines = self.lines(&DISTANCE, None);
-        if lines.is_empty() {
-            return absent(
-                "No record has distances to anchors: they are kept by `ttac adapt --method ttac` with `--anchors FILE`, in records made by this version.",
-            );
-        }
-        figure(
+        self.curves(
             "anchors",
-            &wide(&lines::chart(&lines, &DISTANCE)),
+            &DISTANCE,
             "Euclidean distance of the running mean of each class to the mean of its anchor, averaged over the classes met so far, after each batch. Methods without clusters have none.",
+            "No record has distances to anchors: methods of the family of `ttac` keep them, in records made by this version.",
         )
     }
 
     fn accepted(&self) -> String {
-        let lines = self.lines(&ACCEPTED, None);
-        if lines.is_empty() {
-            return absent(
-                "No method here chooses pseudo-labels; `ttac`, `shot` and their relatives do.",
-            );
-        }
-        figure(
+        self.curves(
             "accepted",
-            &wide(&lines::chart(&lines, &ACCEPTED)),
+            &ACCEPTED,
             "Share of the samples whose pseudo-label was trusted, batch by batch, mean over the settings.",
+            "No method here chooses pseudo-labels; `ttac`, `shot` and their relatives do.",
         )
     }
 
+    /// Draws a line for each row, or says why there is none.
+    fn curves(&self, name: &str, measure: &Measure, caption: &str, without: &str) -> String {
+        let lines = self.lines(measure, None);
+        if lines.is_empty() {
+            return absent(without);
+        }
+        figure(name, &wide(&lines::chart(&lines, measure)), caption)
+    }
+
+    /// Draws the time of each row against its error.
     fn cost(&self) -> String {
         let points = self.rows().map(|(series, row)| {
             let records = || self.cells_of(row).map(|cell| &cell.record);
@@ -328,7 +329,7 @@ impl Contents<'_> {
         )
     }
 
-    /// Features of one setting by t-SNE: the source's, then each method's.
+    /// Draws the features of one setting by t-SNE: the source's, then each method's.
     fn clusters(&self) -> String {
         let of_column = |column: &str| -> Vec<(&str, &FeatureRecord)> {
             let first = |(_, row)| {
@@ -340,7 +341,7 @@ impl Contents<'_> {
         let mut columns = self.table.columns.iter();
         let Some(column) = columns.find(|column| !of_column(column).is_empty()) else {
             return absent(
-                "No features were kept: `--features 300` of `ttac adapt` or `features = 300` in a grid of `ttac bench` keeps those of 300 samples.",
+                "No features were kept: a run or a grid with the option `features`, for example 300, keeps those of so many samples.",
             );
         };
         let mut pictures = Vec::new();
@@ -358,7 +359,7 @@ impl Contents<'_> {
                 source = Some((before, places));
             }
             if after == before {
-                continue; // It does not change the network.
+                continue; // The method does not change the network.
             }
             let start = source.as_ref().map(|(_, places)| places.as_slice());
             let places = tsne::embed(after, dimension, start);
@@ -378,13 +379,13 @@ impl Contents<'_> {
     }
 }
 
-/// A number of things.
+/// Writes a number with its noun, in the plural where that is due.
 fn count(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{plural}")
 }
 
-/// The sentence in the place of a figure; what is in backticks is code.
+/// Writes the sentence that stands in the place of a figure; words in backticks are shown as code.
 fn absent(sentence: &str) -> String {
     let mut text = String::new();
     for (index, part) in escape(sentence).split('`').enumerate() {
@@ -397,12 +398,14 @@ fn absent(sentence: &str) -> String {
     format!("<p class=\"absent\">{text}</p>\n")
 }
 
+/// Writes a figure with its caption.
 fn figure(name: &str, content: &str, caption: &str) -> String {
     format!(
         "<figure data-figure=\"{name}\">\n{content}\n<figcaption>{caption}</figcaption>\n</figure>\n"
     )
 }
 
+/// Writes a chart with its title, as one of several.
 fn panel(title: &str, content: &str) -> String {
     format!(
         "<div class=\"panel\"><h4>{}</h4>\n{content}</div>\n",
@@ -410,12 +413,13 @@ fn panel(title: &str, content: &str) -> String {
     )
 }
 
+/// Puts charts beside each other.
 fn panels(class: &str, all: impl Iterator<Item = String>) -> String {
     let all: String = all.collect();
     format!("<div class=\"{class}\">\n{all}</div>")
 }
 
-/// A chart that stands alone.
+/// Writes a chart that stands alone.
 fn wide(chart: &str) -> String {
     format!("<div class=\"panel wide\">{chart}</div>")
 }

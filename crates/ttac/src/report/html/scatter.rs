@@ -1,10 +1,10 @@
-//! Points with names: cost against error, and features in the plane.
+//! Scatter plots: cost against error, and features in the plane.
 
 use std::fmt::Write as _;
 
 use super::svg::{Frame, colour, escape, image, marker, shorten};
 
-/// What a row costs and what it is worth.
+/// A point with the name of its row.
 pub(super) struct Point {
     pub series: usize,
     pub name: String,
@@ -12,7 +12,7 @@ pub(super) struct Point {
     pub y: f64,
 }
 
-/// Points with their names beside them.
+/// Draws points with their names beside them.
 pub(super) fn named_points(points: &[Point], title: &str, x_label: &str, y_label: &str) -> String {
     let (width, height) = (390.0, 290.0);
     let largest = |value: fn(&Point) -> f64| points.iter().map(value).fold(0.0, f64::max);
@@ -96,7 +96,7 @@ impl Area {
     }
 }
 
-/// Room for a name near a point, and whether it is so far away that it needs a line.
+/// Finds room for a name near a point, and tells whether it is so far away that it needs a line.
 fn free_place(name: &str, x: f64, y: f64, frame: &Frame, taken: &[Area]) -> (Area, bool) {
     let half_width = 3.3 * name.chars().count() as f64 + 2.0;
     let beside = half_width + 8.0;
@@ -123,13 +123,13 @@ fn free_place(name: &str, x: f64, y: f64, frame: &Frame, taken: &[Area]) -> (Are
     areas.next().expect("the first choice is there in any case")
 }
 
-/// Letters of classes: no colour is needed to tell them apart.
+/// Returns the letter of a class, so that no colour is needed to tell classes apart.
 pub(super) fn letter(class: usize) -> char {
     let letters = ('a'..='z').chain('A'..='Z').chain('0'..='9');
     letters.clone().nth(class % letters.count()).unwrap_or('?')
 }
 
-/// Places in the plane, each with the letter of its class.
+/// Draws places in the plane, each with the letter of its class.
 pub(super) fn letters(places: &[[f64; 2]], labels: &[usize], title: &str) -> String {
     let side = 340.0;
     let range = |axis: usize| {
@@ -168,7 +168,7 @@ pub(super) fn letters(places: &[[f64; 2]], labels: &[usize], title: &str) -> Str
     image(side, side, title, &description, &text)
 }
 
-/// Which letter is which class.
+/// Lists which letter is which class.
 pub(super) fn letter_legend(classes: &[String]) -> String {
     let mut text = String::from("<ul class=\"legend letters\">\n");
     for (class, name) in classes.iter().enumerate() {

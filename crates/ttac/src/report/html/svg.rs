@@ -1,14 +1,14 @@
-//! Small pieces of SVG. Colours are classes, which the page's style gives values for light and dark.
+//! Small pieces of SVG. Colours are classes of the style sheet, which has values for light and dark.
 
 use std::fmt::Write as _;
 
-/// Line styles, so that colour is never alone.
+/// The dashes of lines, so that colour alone never tells them apart.
 const DASHES: [&str; 5] = ["", "6 3", "2 2.5", "9 3 2 3", "5 2 1.5 2 1.5 2"];
 
-/// Colours in the style sheet.
+/// The number of colours in the style sheet.
 const COLOURS: usize = 8;
 
-/// Text that is safe between tags and in attributes.
+/// Escapes text so that it is safe between tags and in attributes.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,7 +23,7 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// At most so many characters.
+/// Cuts text to at most so many characters.
 pub fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -31,8 +31,8 @@ pub fn shorten(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// An image with a name and a longer description for those who do not see it. It grows with its place,
-/// to half again its size.
+/// Writes an image with a name and a longer description for those who do not see it. It grows with its
+/// place, to half again its size.
 pub fn image(width: f64, height: f64, title: &str, description: &str, content: &str) -> String {
     let (title, description) = (escape(title), escape(description));
     let most = 1.5 * width;
@@ -41,12 +41,12 @@ pub fn image(width: f64, height: f64, title: &str, description: &str, content: &
     )
 }
 
-/// The class that gives the colour of a series.
+/// Returns the class that gives the colour of a series.
 pub fn colour(series: usize) -> String {
     format!("s{}", series % COLOURS)
 }
 
-/// Attributes of the line of a series.
+/// Returns the attributes of the line of a series.
 pub fn stroke(series: usize) -> String {
     let dash = DASHES[series % DASHES.len()];
     let colour = colour(series);
@@ -56,7 +56,7 @@ pub fn stroke(series: usize) -> String {
     format!("class=\"line {colour}\" stroke-dasharray=\"{dash}\"")
 }
 
-/// The mark of a series at a place.
+/// Draws the mark of a series at a place.
 pub fn marker(series: usize, x: f64, y: f64) -> String {
     let class = format!("class=\"mark {}\"", colour(series));
     let path = match series % COLOURS {
@@ -74,7 +74,7 @@ pub fn marker(series: usize, x: f64, y: f64) -> String {
     format!("<path {class} d=\"M{x:.1} {y:.1}{path}\"/>")
 }
 
-/// Round numbers in a range, about so many.
+/// Returns round numbers in a range, about so many.
 pub fn ticks(low: f64, high: f64, about: usize) -> Vec<f64> {
     let raw = (high - low) / about as f64;
     if !(raw.is_finite() && raw > 0.0) {
@@ -89,7 +89,7 @@ pub fn ticks(low: f64, high: f64, about: usize) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// A number without needless zeros, thousands as `k`.
+/// Writes a number without needless zeros, thousands as `k`.
 pub fn plain(value: f64) -> String {
     let (value, unit) = if value.abs() >= 1000.0 {
         (value / 1000.0, "k")
@@ -101,7 +101,7 @@ pub fn plain(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// Where values lie on an image.
+/// The part of an image that shows values, and which values it shows.
 #[derive(Clone, Copy)]
 pub struct Frame {
     pub left: f64,
@@ -123,7 +123,7 @@ impl Frame {
         self.bottom - share * (self.bottom - self.top)
     }
 
-    /// Both axes with their ticks, and what they measure.
+    /// Draws both axes with their ticks, and says what they measure.
     pub fn axes(&self, x_label: &str, y_label: &str) -> String {
         let mut text = String::new();
         let (left, right, bottom) = (self.left, self.right, self.bottom);

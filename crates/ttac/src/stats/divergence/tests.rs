@@ -1,7 +1,7 @@
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
 
 use super::*;
+use crate::rng::seeded;
 use crate::stats::{CovarianceKind, RunningGaussian, SoftMoment};
 
 const DIMENSION: usize = 6;
@@ -14,7 +14,7 @@ const MEASURES: [Measure; 4] = [
 
 /// Full, diagonal and low-rank.
 fn gaussians(seed: u64, dimension: usize) -> [Gaussian; 3] {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = seeded(seed, 0);
     let mut numbers = |count| -> Vec<f64> {
         let next = || random.random::<f64>() * 2.0 - 1.0;
         std::iter::repeat_with(next).take(count).collect()
@@ -32,7 +32,7 @@ fn gaussians(seed: u64, dimension: usize) -> [Gaussian; 3] {
 
 /// Multiples of 2^-10, so that the steps of a difference quotient are exact in `f32`.
 fn rows(seed: u64, count: usize, dimension: usize) -> Vec<f32> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = seeded(seed, 0);
     let mut next = || random.random_range(-2048_i16..2048) as f32 / 1024.0;
     (0..count * dimension).map(|_| next()).collect()
 }

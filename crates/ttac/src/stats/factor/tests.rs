@@ -1,12 +1,12 @@
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
 
 use super::*;
+use crate::rng::seeded;
 
 const DIMENSION: usize = 7;
 
 fn kinds(seed: u64) -> [Covariance; 3] {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = seeded(seed, 0);
     let mut numbers = |count| -> Vec<f64> {
         (0..count)
             .map(|_| random.random::<f64>() * 2.0 - 1.0)

@@ -1,15 +1,16 @@
 use proptest::prelude::*;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
 
 use super::*;
+use crate::rng::seeded;
 use crate::stats::Moments;
+use crate::stats::cut::Cut;
 use crate::stats::factor::Factorised;
 
 const KINDS: [CovarianceKind; 2] = [CovarianceKind::Full, CovarianceKind::Diagonal];
 
 fn rows(seed: u64, count: usize, dimension: usize) -> Vec<f32> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = seeded(seed, 0);
     let mut next = || random.random::<f32>() * 4.0 - 1.0;
     (0..count * dimension).map(|_| next()).collect()
 }
@@ -33,20 +34,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn any_split_without_a_clip_equals_the_whole(
-        seed in any::<u64>(),
-        dimension in 1_usize..6,
-        sizes in prop::collection::vec(0_usize..20, 1..6),
-    ) {
-        let all = rows(seed, sizes.iter().sum::<usize>() + 1, dimension);
+    fn any_split_without_a_clip_equals_the_whole(cut in Cut::any(1..6, 20)) {
+        let dimension = cut.dimension;
+        let all = rows(cut.seed, cut.count(), dimension);
         for kind in KINDS {
             let mut moments = Moments::new(dimension, kind);
             moments.update(&all);
             let mut running = RunningGaussian::new(&far(dimension, kind), None).unwrap();
-            let mut rest = all.as_slice();
-            for size in sizes.iter().copied().chain([1]) {
-                let (part, later) = rest.split_at(size * dimension);
-                rest = later;
+            for part in cut.parts(&all) {
                 running.commit(running.prepare(part, None).unwrap());
             }
             prop_assert_eq!(running.count(), moments.count() as f64);

@@ -1,0 +1,267 @@
+//! Arguments of the commands that adapt a model: `adapt`, `bench` and `demo`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use ttac::experiment::{Family, Spec};
+use ttac::method::Preset;
+use ttac::protocol::{Guard, GuardAction, Reset};
+use ttac::stream::{Choose, Order};
+
+use super::parse::{json_value, order, shard};
+use super::source::{Corrupted, Source};
+
+#[derive(Clone, Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch on the command line"
+)]
+pub struct Adapt {
+    /// A ttac checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+
+    /// Its anchors, for the methods that need them
+    #[arg(long, value_name = "FILE")]
+    pub anchors: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub source: Source,
+
+    #[command(flatten)]
+    pub corrupted: Corrupted,
+
+    /// The method; a wrong name lists the known ones
+    #[arg(long, value_name = "NAME", default_value = "ttac")]
+    pub method: String,
+
+    /// Whose constants: `recommended`, or `released` by the authors
+    #[arg(long, value_name = "NAME", default_value = "recommended", value_parser = json_value::<Preset>)]
+    pub preset: Preset,
+
+    /// Change a constant of the method, e.g. `--set learning_rate=0.005` or
+    /// `--set filter.posterior_threshold=0.8`
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub set: Vec<String>,
+
+    /// The protocol: `n-o`, `n-m`, `y-o`, `y-m` (source trained as usual or jointly; one pass or many)
+    #[arg(long, value_name = "NAME", default_value = "n-o", value_parser = json_value::<Family>)]
+    pub protocol: Family,
+
+    /// Recent samples to learn from again
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "4096",
+        conflicts_with = "no_queue"
+    )]
+    pub queue: usize,
+
+    /// Learn from each batch once
+    #[arg(long)]
+    pub no_queue: bool,
+
+    /// Epochs over the queue for each batch (default 4), or passes over the set (default 10)
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<usize>,
+
+    /// Samples in a learning step
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub minibatch: usize,
+
+    /// Predict each batch before learning from it, as a service that answers at once
+    #[arg(long)]
+    pub predict_first: bool,
+
+    /// Report the best epoch of many passes by the test labels, as the released program. An oracle
+    #[arg(long)]
+    pub oracle: bool,
+
+    /// When to go back to the source: `never`, `per-visit` of a domain, `per-batch`
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = json_value::<Reset>)]
+    pub reset: Reset,
+
+    /// What to do when adaptation goes wrong: `warn`, `stop`, `reset`
+    #[arg(long, value_name = "ACTION", default_value = "warn", value_parser = json_value::<GuardAction>)]
+    pub guard: GuardAction,
+
+    /// Samples that arrive per second; those that come while the method is busy are predicted by the
+    /// weights it had before
+    #[arg(long, value_name = "RATE")]
+    pub speed: Option<f64>,
+
+    /// Samples that arrive at a time
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub batch_size: NonZeroUsize,
+
+    /// Order of arrival: `shuffled`, `in-order`, `correlated` or `correlated:CONCENTRATION`
+    #[arg(long, value_name = "KIND", default_value = "shuffled", value_parser = order)]
+    pub order: Order,
+
+    /// Only N images
+    #[arg(long, value_name = "N")]
+    pub subset: Option<NonZeroUsize>,
+
+    /// Which of them, with `--subset`: the `first`, or some at `random` (by the seed), as data sorted
+    /// by class needs it
+    #[arg(long, value_name = "KIND", default_value = "first", value_parser = json_value::<Choose>)]
+    pub choose: Choose,
+
+    /// Seed of the order
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+
+    /// Leave out pictures that cannot be decoded, and count them
+    #[arg(long)]
+    pub skip_bad: bool,
+
+    /// Write the result with its protocol card to this JSON file
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Write a JSON line for every batch to this file
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+
+    /// Write `domain,id,predicted,class,confidence`, and `file` where images are files, for every image
+    /// to this CSV file
+    #[arg(long, value_name = "FILE")]
+    pub predictions: Option<PathBuf>,
+
+    /// Keep the features of N samples before and after adaptation in a file beside the record, for
+    /// the t-SNE of `ttac report --html`; a few hundred are plenty
+    #[arg(long, value_name = "N")]
+    pub features: Option<NonZeroUsize>,
+
+    /// Write the adapted weights as a checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub save_model: Option<PathBuf>,
+
+    /// Save the state to this file now and then, to continue from
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Batches between two saves of the state
+    #[arg(long, value_name = "N", default_value = "10", requires = "checkpoint")]
+    pub checkpoint_every: NonZeroUsize,
+
+    /// Continue from the state in the `--checkpoint` file
+    #[arg(long, requires = "checkpoint")]
+    pub resume: bool,
+}
+
+impl TryFrom<&Adapt> for Spec {
+    type Error = anyhow::Error;
+
+    fn try_from(args: &Adapt) -> anyhow::Result<Self> {
+        let mut set = std::collections::BTreeMap::new();
+        for assignment in &args.set {
+            let Some((field, value)) = assignment.split_once('=') else {
+                bail!("`--set {assignment}`: expected FIELD=VALUE");
+            };
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            set.insert(field.to_owned(), value);
+        }
+        let Adapt {
+            source, corrupted, ..
+        } = args;
+        Ok(Self {
+            model: args.model.clone(),
+            anchors: args.anchors.clone(),
+            data: source.data.clone(),
+            root: source.root.clone(),
+            split: source.split,
+            corruption: corrupted.corruption.clone(),
+            severity: corrupted.severity,
+            corruption_seed: corrupted.corruption_seed,
+            frost_textures: corrupted.frost_textures(),
+            skip_bad: args.skip_bad,
+            method: args.method.clone(),
+            preset: args.preset,
+            set,
+            protocol: args.protocol,
+            queue: args.queue,
+            no_queue: args.no_queue,
+            epochs: args.epochs,
+            minibatch: args.minibatch,
+            predict_first: args.predict_first,
+            oracle: args.oracle,
+            reset: args.reset,
+            guard: Guard::with_action(args.guard),
+            speed: args.speed,
+            batch_size: args.batch_size.get(),
+            order: args.order.clone(),
+            subset: args.subset.map(NonZeroUsize::get),
+            choose: args.choose,
+            seed: args.seed,
+            features: args.features.map(NonZeroUsize::get),
+        })
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Demo {
+    /// Folder for the model, the results and the page
+    #[arg(long, short, value_name = "DIR", default_value = "ttac-demo")]
+    pub out: PathBuf,
+
+    /// Images under each corruption; with fewer there is less to learn from
+    #[arg(long, value_name = "N", default_value = "4000")]
+    pub images: NonZeroUsize,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Bench {
+    /// A TOML file: `[grid]` has options of `ttac adapt`, a list where several values are wanted, and
+    /// each `[[row]]` a name (else its method is the name) and its own options; or the JSON record of a
+    /// result, whose experiment is run again
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+
+    /// Folder for the cells; default `results/` and the name of the configuration
+    #[arg(long, short, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Run only the I-th of N disjoint parts of the grid, as in `--shard 2/4`
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub shard: Option<(usize, usize)>,
+
+    /// Only check the configuration, list the cells and estimate memory and time by two batches of each
+    /// row
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        adapt: Adapt,
+    }
+
+    #[test]
+    fn the_defaults_of_the_command_are_those_of_a_specification() {
+        let line = Line::parse_from(["ttac", "--model", "m", "--data", "shapes10"]);
+        let spec = Spec::try_from(&line.adapt).unwrap();
+        assert_eq!(spec, Spec::new("m", "shapes10"));
+    }
+
+    /// Every key of a specification is an option of the command, so that grids and command lines say the same.
+    #[test]
+    fn every_key_of_a_specification_is_an_option() {
+        let command = <Line as clap::CommandFactory>::command();
+        let options: Vec<&str> = command
+            .get_arguments()
+            .filter_map(|a| a.get_long())
+            .collect();
+        for key in Spec::keys() {
+            assert!(options.contains(&key.as_str()), "{key}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Arguments of `anchors`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use ttac::checkpoint::Augmentation;
+use ttac::data::Split;
+use ttac::stats::{CovarianceKind, SourceLabels};
+
+use super::parse::json_value;
+
+#[derive(Debug, clap::Args)]
+pub struct Anchors {
+    /// A ttac checkpoint
+    #[arg(long, value_name = "FILE")]
+    pub model: PathBuf,
+
+    /// The data set the model was trained on, whose training images are used
+    #[arg(long, value_name = "NAME")]
+    pub data: String,
+
+    /// Where the data lies; default `$TTAC_DATA/NAME`, else the user's cache folder
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Which part: `train` or `test`
+    #[arg(long, default_value = "train")]
+    pub split: Split,
+
+    /// Only the first N images
+    #[arg(long, value_name = "N")]
+    pub subset: Option<NonZeroUsize>,
+
+    /// Where to write the anchors
+    #[arg(long, short, value_name = "FILE", required_unless_present = "estimate")]
+    pub out: Option<PathBuf>,
+
+    /// How images are varied; default as the model was trained (`none` if that is unknown). The
+    /// released program always takes `resized-crop-flip`
+    #[arg(long, value_name = "KIND", value_parser = json_value::<Augmentation>)]
+    pub transform: Option<Augmentation>,
+
+    /// Where classes come from: `predicted` by the model, as released, or `true` labels
+    #[arg(long, value_name = "KIND", default_value = "predicted", value_parser = json_value::<SourceLabels>)]
+    pub labels: SourceLabels,
+
+    /// How much of the class covariances to keep: `full` or `diagonal`
+    #[arg(long, value_name = "KIND", default_value = "full", value_parser = json_value::<CovarianceKind>)]
+    pub class_covariance: CovarianceKind,
+
+    /// Keep only the N largest directions of each class, and a ridge for the rest
+    #[arg(long, value_name = "N")]
+    pub rank: Option<usize>,
+
+    /// Images in a batch whose moments feature alignment compares
+    #[arg(long, value_name = "N", default_value = "1536")]
+    pub alignment_batch: usize,
+
+    /// Images per forward pass; has no influence on the result
+    #[arg(long, value_name = "N", default_value = "250")]
+    pub batch_size: NonZeroUsize,
+
+    /// Seed of order and variation
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+
+    /// Only say how much memory and disk it would take
+    #[arg(long)]
+    pub estimate: bool,
+}

@@ -1,0 +1,52 @@
+//! Arguments of `report`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+#[derive(Debug, clap::Args)]
+pub struct Report {
+    /// Folders of cells of `bench`, or of records that `adapt --out` wrote; several shards make one
+    /// table
+    #[arg(value_name = "DIR", required = true)]
+    pub folders: Vec<PathBuf>,
+
+    /// How to write the table
+    #[arg(long, value_enum, default_value = "markdown")]
+    pub format: TableFormat,
+
+    /// Add the rows that the TTAC paper printed for the same data and protocol; what differs is said
+    #[arg(long)]
+    pub paper: bool,
+
+    /// Only the mean of each row, without a column for every setting
+    #[arg(long)]
+    pub means: bool,
+
+    /// Errors by class instead of by setting, and as mean that of the classes, as for VisDA-C
+    #[arg(long, conflicts_with = "paper")]
+    pub by_class: bool,
+
+    /// Also write a page with tables, protocol cards and figures, which needs nothing but itself
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Title of the page
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "Test-time training, compared",
+        requires = "html"
+    )]
+    pub title: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TableFormat {
+    /// With protocol cards as footnotes
+    Markdown,
+    /// Values alone
+    Csv,
+    /// A `tabular`
+    Latex,
+}

@@ -1,0 +1,9 @@
+//! Batch norm and group norm.
+
+#[cfg(feature = "burn")]
+pub(crate) mod burn;
+#[cfg(feature = "burn")]
+pub(crate) mod composed;
+pub(crate) mod kernel;
+#[cfg(feature = "burn")]
+pub(crate) mod ops;

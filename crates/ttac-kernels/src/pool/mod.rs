@@ -1,0 +1,9 @@
+//! Pooling, and the shortcut without parameters.
+
+#[cfg(feature = "burn")]
+mod burn;
+#[cfg(feature = "burn")]
+pub(crate) mod composed;
+pub(crate) mod kernel;
+#[cfg(feature = "burn")]
+pub(crate) mod ops;

@@ -1,0 +1,152 @@
+//! A method at work on a network.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::{Tensor, TensorData};
+
+use super::{
+    Classifier, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction,
+    Stage,
+};
+use crate::Result;
+use crate::archive::{Array, Arrays};
+use crate::backbone::{Backbone, NormMode};
+use crate::data::SampleId;
+
+/// A method together with the network it adapts. It is what [`MethodSpec::build`](super::MethodSpec::build) makes
+/// and what a [`Session`](crate::Session) holds; all that methods share (going back, saving, cloning) is written
+/// here, once.
+pub struct Adapter {
+    needs: Needs,
+    learner: Learner,
+    method: Box<dyn Method>,
+    /// The method's own state before it learned anything.
+    initial: Vec<u8>,
+}
+
+impl Clone for Adapter {
+    fn clone(&self) -> Self {
+        Self {
+            needs: self.needs,
+            learner: self.learner.clone(),
+            method: self.method.boxed_clone(),
+            initial: self.initial.clone(),
+        }
+    }
+}
+
+impl Adapter {
+    /// Puts a method to work on a trained network. `needs` tells the protocol what to hand it.
+    pub fn new<B: Backbone + Sync + 'static>(
+        network: B,
+        learner: LearnerConfig,
+        method: Box<dyn Method>,
+        needs: Needs,
+    ) -> Self {
+        Self {
+            needs,
+            learner: Learner::new(network, learner),
+            initial: method.state(),
+            method,
+        }
+    }
+
+    /// Returns what the method has to be handed.
+    pub fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Tells the method that an epoch over the queue, the set, or a single arriving batch begins.
+    pub fn begin_epoch(&mut self, stage: &Stage) {
+        self.method.begin_epoch(stage);
+    }
+
+    /// Learns from a minibatch.
+    pub fn learn(&mut self, minibatch: &Minibatch, stage: &Stage) -> Result<Learned> {
+        self.method.learn(&mut self.learner, minibatch, stage)
+    }
+
+    /// Learns from an arriving batch and scores it, in the given order.
+    pub fn observe(&mut self, batch: &Minibatch, order: Prediction) -> Observed {
+        self.method.observe(&mut self.learner, batch, order)
+    }
+
+    /// Scores normalised samples, `[batch, classes]`, and changes nothing.
+    pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
+        let network = self.learner.frozen();
+        self.method
+            .predict(network.as_ref(), self.learner.predicts(), images)
+    }
+
+    /// Computes the features that predictions are made from, `[batch, features]`, for pictures of them.
+    pub fn features(&self, images: Tensor<4>) -> Tensor<2> {
+        let mode = self.learner.predicts();
+        self.learner.frozen().features(images, mode)
+    }
+
+    /// Tells the method that these samples left the queue and will not come again.
+    pub fn forget(&mut self, ids: &[SampleId]) {
+        self.method.forget(ids);
+    }
+
+    /// Goes back to the source, bit for bit: weights, running statistics, optimiser, everything learned.
+    pub fn reset(&mut self) {
+        self.learner.reset();
+        let own = self.method.restore(&self.initial);
+        own.expect("a method reads the state it wrote");
+    }
+
+    /// Measures how far the parameters have moved from the source, relative to their length; `None` for methods
+    /// that move none.
+    pub fn drift(&self) -> Option<f64> {
+        self.learner.can_drift().then(|| self.learner.drift())
+    }
+
+    /// Returns the network as it is now, by key.
+    pub fn weights(&self) -> BTreeMap<String, TensorData> {
+        self.learner.weights()
+    }
+
+    /// Adds everything learned to arrays.
+    pub fn save(&self, arrays: &mut Arrays) -> Result<()> {
+        arrays.insert("method", Array::U8(self.method.state()));
+        self.learner.save(arrays)
+    }
+
+    /// Takes back what [`save`](Self::save) added. The method has to be configured like the one that saved; if the
+    /// arrays do not fit, the adapter stays as it was.
+    pub fn load(&mut self, arrays: &mut Arrays) -> Result<()> {
+        let own = arrays.u8("method")?;
+        let mut method = self.method.boxed_clone();
+        method.restore(&own)?;
+        self.learner.load(arrays)?;
+        self.method = method;
+        Ok(())
+    }
+
+    /// Takes a snapshot that goes on predicting as the adapter does now, on any thread.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            network: self.learner.frozen().into(),
+            mode: self.learner.predicts(),
+            method: self.method.boxed_clone().into(),
+        }
+    }
+}
+
+/// The answers of an [`Adapter`] at one moment: immutable, cheap to clone, shared between threads.
+#[derive(Clone)]
+pub struct Snapshot {
+    network: Arc<dyn Classifier + Send + Sync>,
+    mode: NormMode,
+    method: Arc<dyn Method>,
+}
+
+impl Snapshot {
+    /// Scores normalised samples, `[batch, classes]`.
+    pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
+        self.method
+            .predict(self.network.as_ref(), self.mode, images)
+    }
+}

@@ -1,0 +1,112 @@
+//! Where anchored clustering starts: the anchors, and running Gaussians before any target sample.
+
+use super::clusters::{Anchors, class_of};
+use super::{Assignment, SourceKind, State, Ttac, TtacConfig};
+use crate::backbone::Adaptable;
+use crate::method::entry::Built;
+use crate::method::learner::rows;
+use crate::method::{Classifier, Head, LearnerConfig};
+use crate::stats::{
+    CovarianceKind, Gaussian, PseudoLabelFilter, RunningGaussian, SoftMoment, SourceStatistics,
+};
+use crate::{Error, Result};
+
+/// Builds the method around a trained network, with its anchors unless it goes without.
+pub(super) fn build(
+    config: TtacConfig,
+    network: &dyn Classifier,
+    source: Option<&SourceStatistics>,
+) -> Result<Built> {
+    config.validate()?;
+    let (classes, features) = (network.num_classes(), network.num_features());
+    let filter = PseudoLabelFilter::new(config.filter.clone(), classes)?;
+    let zeros = Gaussian::zeros(features, CovarianceKind::Full);
+    let global = RunningGaussian::new(&zeros, Some(config.clip))?;
+    let (anchors, state) = match config.source {
+        SourceKind::Classifier => {
+            let zeros = Gaussian::zeros(features, config.class_covariance);
+            let class = RunningGaussian::new(&zeros, Some(config.class_clip))?;
+            let state = State {
+                classes: vec![class; classes],
+                global,
+                projection: None,
+                filter,
+            };
+            (None, state)
+        }
+        SourceKind::Statistics => {
+            let source = source.expect("needs were checked");
+            check_sizes(source, classes, features)?;
+            if config.align_projection && !network.has(Head::Projection) {
+                return Err(Error::NoHead {
+                    method: "ttac".to_owned(),
+                    head: Head::Projection,
+                });
+            }
+            let (anchors, classes, projection) = from_statistics(&config, source)?;
+            let state = State {
+                classes,
+                global,
+                projection,
+                filter,
+            };
+            (Some(anchors), state)
+        }
+    };
+    let learner = LearnerConfig {
+        adapts: if config.contrastive && config.train_projection {
+            Adaptable::FeaturesAndHeads
+        } else {
+            Adaptable::Features
+        },
+        gradient_bound: config.gradient_bound,
+        norm: config.norm,
+        ..LearnerConfig::stepping(config.optimiser, config.learning_rate)
+    };
+    let method = Ttac {
+        config,
+        anchors,
+        classifier: rows(&network.head_weights()),
+        state,
+    };
+    Ok((learner, Box::new(method)))
+}
+
+/// Prepares the anchors; target classes start at the source's, projections at nothing.
+#[expect(clippy::type_complexity, reason = "three parts of one state")]
+fn from_statistics(
+    config: &TtacConfig,
+    source: &SourceStatistics,
+) -> Result<(Anchors, Vec<RunningGaussian>, Option<RunningGaussian>)> {
+    let anchors = Anchors::new(source, config)?;
+    let moment = match config.assignment {
+        Assignment::Soft(moment) => moment,
+        Assignment::Hard => SoftMoment::default(),
+    };
+    let classes = source.classes.iter().map(|class| {
+        let running = RunningGaussian::new(&class_of(class, config), Some(config.class_clip))?;
+        Ok(running.with_soft_moment(moment))
+    });
+    let classes = classes.collect::<Result<_>>()?;
+    let projection = anchors.projection.as_ref().map(|anchor| {
+        let zeros = Gaussian::zeros(anchor.dimension(), CovarianceKind::Full);
+        RunningGaussian::new(&zeros, Some(config.clip))
+    });
+    let projection = projection.transpose()?;
+    Ok((anchors, classes, projection))
+}
+
+fn check_sizes(source: &SourceStatistics, classes: usize, features: usize) -> Result<()> {
+    let found = (source.classes.len(), source.num_features());
+    if found == (classes, features) {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        what: "anchors and model".to_owned(),
+        expected: format!("{classes} classes and {features} features in the model"),
+        found: format!(
+            "{} classes and {} features in the anchors",
+            found.0, found.1
+        ),
+    })
+}

@@ -1,0 +1,110 @@
+//! The varied copies of samples that self-supervised methods learn from.
+
+use burn::tensor::{Device, Tensor};
+use rand::RngExt;
+
+use crate::checkpoint::Augmentation;
+use crate::data::{Draw, Images, SampleId, Samples, augment, rotate};
+use crate::input::InputContract;
+use crate::method::{Views, Wants};
+use crate::{Error, Result};
+
+/// Refuses samples of which the wanted copies cannot be made.
+pub(crate) fn check(wants: Wants, input: &InputContract) -> Result<()> {
+    if wants == Wants::Nothing {
+        return Ok(());
+    }
+    // Either kind of copy is made of pictures.
+    Augmentation::Simclr.check(input)?;
+    match *input {
+        InputContract::Images { height, width, .. }
+            if height != width && matches!(wants, Wants::Turned(_)) =>
+        {
+            Err(Error::Mismatch {
+                what: "images that are turned".to_owned(),
+                expected: "as many rows as columns".to_owned(),
+                found: format!("{height} x {width} pixels"),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Samples with their ids.
+type Known<'a> = (&'a [SampleId], &'a Samples);
+
+/// Makes varied copies: what is drawn depends on `seed`, `draw`, the number of the copy and the sample's id.
+pub(crate) struct Copies<'a> {
+    pub input: &'a InputContract,
+    pub device: &'a Device,
+    pub seed: u64,
+}
+
+impl Copies<'_> {
+    /// Makes the copies that a method wants of some samples.
+    pub fn make(&self, wants: Wants, of: Known<'_>, draw: u64) -> Result<Option<Views>> {
+        let (ids, samples) = of;
+        let draw = |view: u64| Draw {
+            seed: self.seed,
+            epoch: draw,
+            view,
+        };
+        match wants {
+            Wants::Nothing => Ok(None),
+            Wants::Contrastive => {
+                let mut views = augment(ids, samples, Augmentation::Simclr, draw(0))?;
+                views.append(augment(ids, samples, Augmentation::Simclr, draw(1))?)?;
+                Ok(Some(Views {
+                    images: self.normalise(&views)?,
+                    turns: Vec::new(),
+                }))
+            }
+            Wants::Turned(copies) => {
+                let turned = self.turned(copies, ids, samples, draw)?;
+                Ok(Some(turned))
+            }
+        }
+    }
+
+    fn turned(
+        &self,
+        copies: usize,
+        ids: &[SampleId],
+        samples: &Samples,
+        draw: impl Fn(u64) -> Draw,
+    ) -> Result<Views> {
+        let mut size = (0, 0);
+        let mut pixels = vec![Vec::new(); ids.len()];
+        for copy in 0..copies as u64 {
+            let varied = augment(ids, samples, Augmentation::PadCropFlip, draw(copy))?;
+            let images = varied.into_images()?;
+            size = (images.height, images.width);
+            let each = images.pixels.chunks_exact(size.0 * size.1 * 3);
+            for (own, image) in pixels.iter_mut().zip(each) {
+                own.extend_from_slice(image);
+            }
+        }
+        // A view number that no crop uses.
+        let turns = ids.iter().flat_map(|&id| {
+            let mut rng = draw(u64::MAX).rng(id);
+            (0..copies)
+                .map(move |_| rng.random_range(0..4_u8))
+                .collect::<Vec<_>>()
+        });
+        let turns: Vec<u8> = turns.collect();
+        let copies = Images {
+            height: size.0,
+            width: size.1,
+            pixels: pixels.concat(),
+        };
+        let images = Samples::Images(rotate(&copies, &turns));
+        Ok(Views {
+            images: self.normalise(&images)?,
+            turns: turns.into_iter().map(usize::from).collect(),
+        })
+    }
+
+    fn normalise(&self, samples: &Samples) -> Result<Tensor<4>> {
+        self.input.normalise(samples, self.device)
+    }
+}

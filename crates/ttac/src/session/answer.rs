@@ -1,0 +1,74 @@
+//! What a session answers.
+
+use burn::tensor::{Tensor, activation::softmax};
+
+use crate::best;
+use crate::method::Learned;
+use crate::protocol::Alarm;
+
+/// The predictions of a batch, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The predicted class of each sample.
+    pub classes: Vec<usize>,
+    /// The probability of each class for each sample, `[samples, num_classes]`, row-major.
+    pub probabilities: Vec<f32>,
+    /// How many classes the network has: the length of a row of `probabilities`.
+    pub num_classes: usize,
+    /// What was learned from the batch, summed over all steps; losses are means over the steps.
+    pub learned: Learned,
+    /// What somebody should know.
+    pub warnings: Vec<String>,
+    /// What the guard found and did, if anything. After [`GuardAction::Stop`](crate::protocol::GuardAction::Stop)
+    /// the session refuses further batches until it is reset.
+    pub alarm: Option<Alarm>,
+    /// Whether the batch arrived while the method was busy, so that it was answered by the weights of before and
+    /// not learned from. Only with an arrival rate.
+    pub late: bool,
+    /// Time for learning, in seconds.
+    pub learning_seconds: f64,
+    /// Time for predicting, in seconds; part of the learning where one pass does both.
+    pub predicting_seconds: f64,
+}
+
+impl Answer {
+    /// Makes an answer of scores, `[samples, classes]`, from which nothing was learned.
+    pub(crate) fn of_scores(scores: Tensor<2>) -> Self {
+        let [_, num_classes] = scores.dims();
+        let probabilities = softmax(scores, 1).to_data();
+        let probabilities: Vec<f32> = probabilities.try_to_vec().expect("scores are f32");
+        let rows = probabilities.chunks_exact(num_classes);
+        Self {
+            classes: rows.map(|row| best(row).0).collect(),
+            probabilities,
+            num_classes,
+            learned: Learned::nothing(),
+            warnings: Vec::new(),
+            alarm: None,
+            late: false,
+            learning_seconds: 0.0,
+            predicting_seconds: 0.0,
+        }
+    }
+
+    /// Adds what was learned; its notes become warnings.
+    pub(crate) fn with_learned(self, learned: Learned) -> Self {
+        Self {
+            warnings: learned.notes.clone(),
+            learned,
+            ..self
+        }
+    }
+
+    /// Returns the probability of each predicted class.
+    pub fn confidence(&self) -> Vec<f32> {
+        let rows = self.probabilities.chunks_exact(self.num_classes);
+        let pairs = rows.zip(&self.classes);
+        pairs.map(|(row, &class)| row[class]).collect()
+    }
+
+    /// Whether every probability is a number.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.probabilities.iter().all(|value| value.is_finite())
+    }
+}

@@ -1,0 +1,243 @@
+//! What a session does with an arriving batch.
+
+use std::time::Instant;
+
+use burn::tensor::Tensor;
+use rand::seq::SliceRandom;
+
+use super::{Answer, Session};
+use crate::backbone::Backbone;
+use crate::data::{SampleId, Samples};
+use crate::method::{Learned, Minibatch, Prediction, QueueState, Stage, Wants};
+use crate::protocol::views::Copies;
+use crate::{Error, Result, rng};
+
+impl<B: Backbone + Sync + 'static> Session<B> {
+    /// Normalises samples, and refuses what the session cannot learn from before anything changes.
+    pub(super) fn check(&self, ids: &[SampleId], samples: &Samples) -> Result<Tensor<4>> {
+        if ids.len() != samples.count() {
+            return Err(Error::Mismatch {
+                what: "ids of a batch".to_owned(),
+                expected: format!("{}, one for each sample", samples.count()),
+                found: ids.len().to_string(),
+            });
+        }
+        let images = self.normalise(samples)?;
+        let mut available = ids.len();
+        if self.rehearses() {
+            self.state.queue.check(samples)?;
+            available += self.state.queue.len();
+        }
+        let fewest = self.adapter.needs().fewest_samples;
+        if available < fewest {
+            return Err(Error::Mismatch {
+                what: "samples of a batch".to_owned(),
+                expected: format!("at least {fewest} for `{}`", self.method.name),
+                found: ids.len().to_string(),
+            });
+        }
+        Ok(images)
+    }
+
+    /// Makes samples what the network expects, on the session's device.
+    pub(crate) fn normalise(&self, samples: &Samples) -> Result<Tensor<4>> {
+        self.model.input.normalise(samples, &self.device)
+    }
+
+    /// Whether batches are learned from by way of the queue.
+    fn rehearses(&self) -> bool {
+        self.protocol.queue.is_some() && self.adapter.needs().rehearses
+    }
+
+    /// Answers a batch that arrived while the method was busy, by the weights it had before.
+    pub(super) fn answer_late(&self, images: Tensor<4>) -> Answer {
+        let start = Instant::now();
+        let scores = match &self.published {
+            Some(before) => before.predict(images),
+            None => self.adapter.predict(images),
+        };
+        Answer {
+            late: true,
+            predicting_seconds: start.elapsed().as_secs_f64(),
+            ..Answer::of_scores(scores)
+        }
+    }
+
+    /// Learns from an arriving batch and predicts it.
+    pub(super) fn arrive(
+        &mut self,
+        ids: &[SampleId],
+        samples: &Samples,
+        images: Tensor<4>,
+    ) -> Result<Answer> {
+        if self.rehearses() {
+            return self.arrive_in_queue(ids, samples, images);
+        }
+        let start = Instant::now();
+        let draw = self.state.batches as u64;
+        let views = self
+            .copies()
+            .make(self.adapter.needs().views, (ids, samples), draw)?;
+        let arriving = Minibatch {
+            ids: ids.to_vec(),
+            images,
+            views,
+        };
+        self.adapter.begin_epoch(&Stage::SINGLE);
+        let order = self.protocol.prediction;
+        let (scores, learned) = self.adapter.observe(&arriving, order)?;
+        // A sample that comes only once needs no memory.
+        self.adapter.forget(ids);
+        let mut answer = Answer::of_scores(scores).with_learned(learned);
+        answer.learning_seconds = start.elapsed().as_secs_f64();
+        Ok(answer)
+    }
+
+    /// Puts an arriving batch into the queue, learns from the queue, and predicts the batch.
+    fn arrive_in_queue(
+        &mut self,
+        ids: &[SampleId],
+        samples: &Samples,
+        images: Tensor<4>,
+    ) -> Result<Answer> {
+        let start = Instant::now();
+        let first = self.protocol.prediction == Prediction::PredictFirst;
+        let before = first.then(|| self.adapter.predict(images.clone()));
+        let predicted_before = start.elapsed().as_secs_f64();
+        let left = self.state.queue.push(ids, samples);
+        self.adapter.forget(&left);
+        let learned = self.rehearse()?;
+        let learned_at = start.elapsed().as_secs_f64();
+        let scores = before.unwrap_or_else(|| self.adapter.predict(images));
+        let mut answer = Answer::of_scores(scores).with_learned(learned);
+        answer.learning_seconds = learned_at - predicted_before;
+        answer.predicting_seconds = start.elapsed().as_secs_f64() - answer.learning_seconds;
+        Ok(answer)
+    }
+
+    /// Learns for some epochs from the queue.
+    fn rehearse(&mut self) -> Result<Learned> {
+        let samples = self.state.queue.len();
+        let epochs = self.protocol.queue_epochs(samples);
+        let fill = if self.state.queue.is_full() {
+            QueueState::Full
+        } else {
+            QueueState::Filling
+        };
+        let most = self.protocol.queue.map_or(1, |queue| queue.epochs);
+        let first = usize::from(!self.adapter.needs().warm_up);
+        let mut tally = Tally::default();
+        // The queue is lent to the epochs, which change the method.
+        let queue = std::mem::replace(&mut self.state.queue, super::Queue::new(0));
+        let mut result = Ok(());
+        for epoch in first..=epochs {
+            let stage = Stage::rehearsal(epoch, most, fill);
+            if epoch > 0 {
+                self.adapter.begin_epoch(&stage);
+            }
+            let draw = (self.state.batches as u64) << 16 | epoch as u64;
+            let pick = |places: &[usize]| Ok(queue.pick(places));
+            result = self.epoch(&stage, samples, draw, &mut tally, &pick);
+            if result.is_err() {
+                break;
+            }
+        }
+        self.state.queue = queue;
+        result.map(|()| tally.finish())
+    }
+
+    /// Learns for one epoch from samples that `pick` reads: whole minibatches in a random order.
+    pub(crate) fn epoch(
+        &mut self,
+        stage: &Stage,
+        samples: usize,
+        draw: u64,
+        tally: &mut Tally,
+        pick: &dyn Fn(&[usize]) -> Result<(Vec<SampleId>, Samples)>,
+    ) -> Result<()> {
+        let size = self.protocol.minibatch.min(samples);
+        let order = |purpose| shuffled(self.protocol.seed, draw << 1 | purpose, samples);
+        let wants = self.adapter.needs().views;
+        let own = order(0);
+        // The contrastive loss sees other samples than the alignment.
+        let others = (wants == Wants::Contrastive).then(|| order(1));
+        for (step, places) in own.chunks_exact(size).enumerate() {
+            let (ids, chosen) = pick(places)?;
+            let draw = draw << 16 | step as u64;
+            let views = match &others {
+                Some(others) => {
+                    let (ids, chosen) = pick(&others[step * size..][..size])?;
+                    self.copies().make(wants, (&ids, &chosen), draw)?
+                }
+                None => self.copies().make(wants, (&ids, &chosen), draw)?,
+            };
+            let minibatch = Minibatch {
+                images: self.normalise(&chosen)?,
+                ids,
+                views,
+            };
+            tally.add(self.adapter.learn(&minibatch, stage)?);
+        }
+        Ok(())
+    }
+
+    /// Tells the method that an epoch over the whole set begins.
+    pub(crate) fn begin_epoch(&mut self, stage: &Stage) {
+        self.adapter.begin_epoch(stage);
+    }
+
+    /// Says how varied copies of samples are made.
+    fn copies(&self) -> Copies<'_> {
+        Copies {
+            input: &self.model.input,
+            device: &self.device,
+            seed: self.protocol.seed,
+        }
+    }
+}
+
+/// Returns the places of some samples in a random order.
+fn shuffled(seed: u64, stream: u64, samples: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..samples).collect();
+    order.shuffle(&mut rng::seeded(seed, stream));
+    order
+}
+
+/// What several steps learned.
+#[derive(Default)]
+pub(crate) struct Tally {
+    sum: Learned,
+    /// How often each loss was there.
+    times: Vec<usize>,
+}
+
+impl Tally {
+    pub fn add(&mut self, learned: Learned) {
+        self.sum.updates += learned.updates;
+        self.sum.accepted += learned.accepted;
+        self.sum.considered += learned.considered;
+        // The distance after the newest step is the one that counts.
+        self.sum.anchor_distance = learned.anchor_distance.or(self.sum.anchor_distance);
+        self.sum.not_finite = self.sum.not_finite.or(learned.not_finite);
+        self.sum.notes.extend(learned.notes);
+        for (name, value) in learned.losses {
+            let place = self.sum.losses.iter().position(|(known, _)| *known == name);
+            if let Some(place) = place {
+                self.sum.losses[place].1 += value;
+                self.times[place] += 1;
+            } else {
+                self.sum.losses.push((name, value));
+                self.times.push(1);
+            }
+        }
+    }
+
+    pub fn finish(mut self) -> Learned {
+        for ((_, sum), times) in self.sum.losses.iter_mut().zip(self.times) {
+            *sum /= times as f64;
+        }
+        self.sum.notes.sort();
+        self.sum.notes.dedup();
+        self.sum
+    }
+}
