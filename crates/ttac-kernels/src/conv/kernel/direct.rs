@@ -71,11 +71,10 @@ impl Convolution<'_> {
         });
     }
 
-    /// Where the values of a block of pixels begin in the output.
+    /// Writes down where the values of a block of pixels begin in the output.
     #[inline(always)]
-    fn offsets(&self, pixels: Range<usize>) -> [usize; BLOCK_PIXELS] {
+    fn find_offsets(&self, pixels: Range<usize>, offsets: &mut [usize; BLOCK_PIXELS]) {
         let grid = self.geometry.grid;
-        let mut offsets = [0; BLOCK_PIXELS];
         for (offset, pixel) in offsets.iter_mut().zip(pixels) {
             let (row, j) = (pixel / grid[1], pixel % grid[1]);
             let (n, i) = (row / grid[0], row % grid[0]);
@@ -83,7 +82,6 @@ impl Convolution<'_> {
             let j = self.out_step * j + self.out_at[1];
             *offset = ((n * self.out_size[0] + i) * self.out_size[1] + j) * self.out_channels;
         }
-        offsets
     }
 
     /// The epilogue of the panel that begins at an output channel.
@@ -123,7 +121,8 @@ impl Kernel for Task<'_> {
     unsafe fn run<S: Simd>(self) {
         let c = self.convolution;
         let g = &c.geometry;
-        let offsets = c.offsets(self.pixels.clone());
+        let mut offsets = [0; BLOCK_PIXELS];
+        c.find_offsets(self.pixels.clone(), &mut offsets);
         let planes = g.planes(S::LANES);
         let chunk = (BLOCK_REDUCTION / S::LANES).min(planes).max(1);
         let in_place = g.is_identity() && c.source.norm.is_none();

@@ -105,7 +105,7 @@ pub fn edge_pool(
     let scale: Vec<f32> = (0..channels)
         .map(|c| (f64::from(norm.gamma[c]) * inverse_deviation(variance[c], norm.epsilon)) as f32)
         .collect();
-    let size = shape.cloud();
+    let (size, beta, slope) = (shape.cloud(), norm.beta, norm.slope);
     if size > 0 {
         let clouds = largest.y.par_chunks_exact_mut(size);
         clouds
@@ -118,8 +118,8 @@ pub fn edge_pool(
                     {
                         let b = &ab[channels..];
                         for c in 0..channels {
-                            let z = (y[c] + (b[c] - mean[c])) * scale[c] + norm.beta[c];
-                            y[c] = norm.activate(z);
+                            let z = (y[c] + (b[c] - mean[c])) * scale[c] + beta[c];
+                            y[c] = if z > 0.0 { z } else { slope * z };
                         }
                     }
                 });

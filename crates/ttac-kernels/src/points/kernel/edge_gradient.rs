@@ -63,7 +63,7 @@ pub fn edge_pool_backward(
         .map(|cloud| {
             let mut sums = [vec![0.0; channels], vec![0.0; channels]];
             let [beta, gamma] = &mut sums;
-            each_winner(saved, dy, cloud, shape, &norm, |c, _, g, edge| {
+            each_winner(saved, dy, cloud, shape, norm.slope, |c, _, g, edge| {
                 beta[c] += f64::from(g);
                 gamma[c] += f64::from(g * (edge - saved.mean[c]) * inverse[c]);
             });
@@ -87,7 +87,7 @@ pub fn edge_pool_backward(
                     statistics_gradient(ab, neighbours, sums, shape.k, constants, dab);
                 });
             }
-            each_winner(saved, dy, cloud, shape, &norm, |c, [i, j], g, _| {
+            each_winner(saved, dy, cloud, shape, norm.slope, |c, [i, j], g, _| {
                 dab[j * 2 * channels + c] += g;
                 dab[i * 2 * channels + channels + c] += g;
             });
@@ -156,7 +156,7 @@ fn each_winner(
     dy: &[f32],
     cloud: usize,
     shape: EdgeShape,
-    norm: &LeakyNorm<'_>,
+    slope: f32,
     mut f: impl FnMut(usize, [usize; 2], f32, f32),
 ) {
     let EdgeShape {
@@ -175,11 +175,7 @@ fn each_winner(
         let b = &ab[i * 2 * channels + channels..][..channels];
         for c in 0..channels {
             let j = neighbours[winners[c] as usize] as usize;
-            let g = if y[c] > 0.0 {
-                dy[c]
-            } else {
-                norm.slope * dy[c]
-            };
+            let g = if y[c] > 0.0 { dy[c] } else { slope * dy[c] };
             f(c, [i, j], g, ab[j * 2 * channels + c] + b[c]);
         }
     }

@@ -53,12 +53,6 @@ impl LeakyNorm<'_> {
         );
     }
 
-    /// `leaky(z)`.
-    #[inline(always)]
-    fn activate(&self, z: f32) -> f32 {
-        if z > 0.0 { z } else { self.slope * z }
-    }
-
     /// The derivative of `leaky` at `z`.
     #[inline(always)]
     fn slope_at(&self, z: f32) -> f32 {
