@@ -71,6 +71,11 @@ pub use scores::best;
 pub use session::{Answer, Predictor, Session, SessionBuilder, SessionState};
 pub use stats::SourceStatistics;
 
+/// Compiles the program on the front page of the repository.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;
+
 /// The choice of kernels, for benchmarks and tests, and their memory.
 pub mod kernels {
     pub use ttac_kernels::kernels::{Algorithm, keep_freed_memory};

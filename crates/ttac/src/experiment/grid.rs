@@ -89,16 +89,15 @@ fn invalid(problem: String) -> Error {
 fn row_cells(number: usize, mut keys: Table) -> Result<Vec<Cell>, Vec<String>> {
     let mut problems = Vec::new();
     let name = keys.remove("name");
-    let name = match name.or_else(|| keys.get("method").cloned()) {
-        Some(Value::String(name)) => name,
-        _ => {
-            let number = (number + 1).to_string();
-            problems.push(format!(
-                "row `{number}` has neither a `name` nor a single `method`"
-            ));
-            number
-        }
-    };
+    let name = name.or_else(|| keys.get("method").cloned());
+    let name = name.as_ref().and_then(Value::as_str).map(str::to_owned);
+    let name = name.unwrap_or_else(|| {
+        let number = (number + 1).to_string();
+        problems.push(format!(
+            "row `{number}` has neither a `name` nor a single `method`"
+        ));
+        number
+    });
     let known = Spec::keys();
     for key in keys.keys().filter(|key| !known.contains(key)) {
         let advice = Spec::advise(key);

@@ -4,7 +4,7 @@
 //! [`Minibatch`] has none. Which samples are shown, how often and in which order, and when predictions are taken,
 //! is the business of a [`Session`](crate::Session) and of the [protocols](crate::protocol).
 //!
-//! Each file holds one method, its settings and its `ENTRY`; the list [`entry::names`] is made of those. Formulas
+//! Each file holds one method, its settings and its `ENTRY`; the list [`method_names`] is made of those. Formulas
 //! and constants are in `docs/methods.md`.
 
 mod adapter;

@@ -80,7 +80,7 @@ impl Guard {
                 self.entropy_floor
             ));
         }
-        if !(self.drift_limit > 0.0) {
+        if self.drift_limit.is_nan() || self.drift_limit <= 0.0 {
             problems.push(format!(
                 "`drift_limit` must be above zero, found {}",
                 self.drift_limit

@@ -12,6 +12,9 @@ use crate::method::{Learned, Minibatch, Prediction, QueueState, Stage, Wants};
 use crate::protocol::views::Copies;
 use crate::{Error, Result, rng};
 
+/// Reads the samples at some places, with their ids.
+pub(crate) type Pick<'a> = dyn Fn(&[usize]) -> Result<(Vec<SampleId>, Samples)> + 'a;
+
 impl<B: Backbone + Sync + 'static> Session<B> {
     /// Normalises samples, and refuses what the session cannot learn from before anything changes.
     pub(super) fn check(&self, ids: &[SampleId], samples: &Samples) -> Result<Tensor<4>> {
@@ -153,7 +156,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         samples: usize,
         draw: u64,
         tally: &mut Tally,
-        pick: &dyn Fn(&[usize]) -> Result<(Vec<SampleId>, Samples)>,
+        pick: &Pick<'_>,
     ) -> Result<()> {
         let size = self.protocol.minibatch.min(samples);
         let order = |purpose| shuffled(self.protocol.seed, draw << 1 | purpose, samples);

@@ -2,7 +2,7 @@
 //!
 //! The command, grids, services and bindings are shells around it. A batch's way from here to the gradient of the
 //! anchored loss: [`Session::observe`] normalises it by the model's
-//! [`InputContract`](crate::input::InputContract) and hands it to the [`Adapter`](crate::method::Adapter), which
+//! [`InputContract`](crate::input::InputContract) and hands it to the [`Adapter`], which
 //! calls [`Method::learn`](crate::method::Method::learn); there the network's features meet the
 //! [statistics](crate::stats) whose closed-form gradient goes back into the network.
 

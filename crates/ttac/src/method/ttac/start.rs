@@ -73,7 +73,6 @@ pub(super) fn build(
 }
 
 /// Prepares the anchors; target classes start at the source's, projections at nothing.
-#[expect(clippy::type_complexity, reason = "three parts of one state")]
 fn from_statistics(
     config: &TtacConfig,
     source: &SourceStatistics,
