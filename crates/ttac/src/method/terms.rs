@@ -39,6 +39,10 @@ impl Terms {
 
     /// Keeps the logged values and drops the sum, so that no step follows.
     pub fn without_step(self) -> Self {
+        if let Some(sum) = self.sum {
+            // Burn frees what a forward pass recorded in a backward pass only.
+            drop(sum.backward());
+        }
         Self {
             sum: None,
             losses: self.losses,

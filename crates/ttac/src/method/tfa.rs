@@ -262,19 +262,18 @@ impl Method for Tfa {
         batch: &Minibatch,
         stage: &Stage,
     ) -> Result<Learned> {
+        if stage.lesson == Lesson::Norms {
+            // On the images or views that the method learns from.
+            let images = batch.views.as_ref().map_or(&batch.images, |v| &v.images);
+            learner.follow_norms(images.clone());
+            return Ok(Learned::nothing());
+        }
         let mut terms = Terms::default();
         if let Some(views) = &batch.views {
             terms.add_contrastive(learner, views);
         }
-        match stage.lesson {
-            Lesson::Norms => {
-                if !self.config.contrastive {
-                    learner.follow_norms(batch.images.clone());
-                }
-                return Ok(Learned::nothing());
-            }
-            Lesson::Contrastive => return Ok(terms.step(learner)),
-            Lesson::All => {}
+        if stage.lesson == Lesson::Contrastive {
+            return Ok(terms.step(learner));
         }
         let images = Tensor::from_inner(batch.images.clone());
         let length = self.config.ring_length;

@@ -149,15 +149,20 @@ impl Method for Ttac {
         batch: &Minibatch,
         stage: &Stage,
     ) -> Result<Learned> {
+        let views = batch.views.as_ref().filter(|_| self.config.contrastive);
+        if stage.lesson == Lesson::Norms {
+            // Only views move the norm statistics here, as in the released program.
+            if let Some(views) = views {
+                learner.follow_norms(views.images.clone());
+            }
+            return Ok(Learned::nothing());
+        }
         let mut terms = Terms::default();
-        if let Some(views) = batch.views.as_ref().filter(|_| self.config.contrastive) {
+        if let Some(views) = views {
             terms.add_contrastive(learner, views);
         }
-        match stage.lesson {
-            // The running norm statistics have moved; the released program does no more here.
-            Lesson::Norms => return Ok(Learned::nothing()),
-            Lesson::Contrastive => return Ok(terms.step(learner)),
-            Lesson::All => {}
+        if stage.lesson == Lesson::Contrastive {
+            return Ok(terms.step(learner));
         }
         let mode = learner.updating();
         let images = Tensor::from_inner(batch.images.clone());
