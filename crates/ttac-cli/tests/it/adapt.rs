@@ -441,6 +441,23 @@ fn a_guard_stops_an_unlabelled_stream_of_grey_pictures_with_exit_1() {
     }
 }
 
+/// Norm statistics of one class scatter the predictions of a network that adapts, so the guard asks the source.
+#[test]
+fn a_guard_stops_a_stream_of_one_class_with_exit_1() {
+    let world = World::new();
+    world.stdout(
+        "corrupt --data shapes10 --corruption brightness --severity 1 --subset 600 --format folder --out c",
+    );
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/shapes10");
+    let command = format!(
+        "adapt --model {shipped}/model.safetensors --anchors {shipped}/anchors.safetensors --data image-folder \
+         --root c/brightness/1/disk --batch-size 60 --minibatch 60 --guard stop"
+    );
+    let output = ended(&mut world.ttac(&command), 1);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("the source itself sees"), "{error}");
+}
+
 #[test]
 fn a_record_is_run_again_with_the_same_bits() {
     let world = adapted();

@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::method::Learned;
 use crate::{Error, Result};
 
-/// Batches between two looks at the parameters, which are many.
-const DRIFT_INTERVAL: usize = 8;
+/// Batches between two looks at the parameters and at the source's view of the stream, which both take time.
+const LOOK_INTERVAL: usize = 8;
+
+/// How many samples of a batch the source predicts when the guard looks at its view.
+pub(crate) const SOURCE_SAMPLES: usize = 64;
 
 /// Fewer predictions than this are never judged: with two classes, eight equal ones are no news.
 const FEWEST_JUDGED: usize = 32;
@@ -28,8 +31,10 @@ pub enum GuardAction {
 
 /// The bounds of healthy adaptation, and what happens beyond them.
 ///
-/// A guard looks at three things: whether losses, scores and parameters are finite; how many classes the last
-/// predictions fell into; and how far the parameters moved from the source. It needs no labels.
+/// A guard looks at four things: whether losses, scores and parameters are finite; how many classes the last
+/// predictions fell into; how many classes the source itself sees in the stream, since norm statistics of a single
+/// class scatter an adapted network's predictions; and how far the parameters moved from the source. It needs no
+/// labels.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Guard {
@@ -109,12 +114,30 @@ pub struct Alarm {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
-    /// The newest predicted classes, oldest first.
-    recent: VecDeque<u32>,
-    /// Whether the last judgement of the window was a collapse, so that it is reported once and not at every batch.
-    collapsed: bool,
+    /// The newest predicted classes.
+    predicted: Window,
+    /// The classes of samples that were shown to the source, now and then.
+    source: Window,
     /// Whether the last look at the parameters found them too far away.
     drifted: bool,
+}
+
+/// The newest classes of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Window {
+    /// Oldest first.
+    recent: VecDeque<u32>,
+    /// Whether the last judgement was a collapse, so that it is reported once and not at every batch.
+    collapsed: bool,
+}
+
+/// What is looked at now and then.
+pub(crate) struct Look {
+    /// How far the parameters have moved; `None` for methods that move none.
+    pub drift: Option<f64>,
+    /// The classes that the source predicts for some samples of the batch.
+    pub source: Vec<usize>,
 }
 
 /// What a batch showed of a method's health.
@@ -130,27 +153,22 @@ pub(crate) struct Signs<'a> {
 }
 
 impl Watch {
-    /// Judges a batch. `drift` measures how far the parameters have moved and is asked now and then.
+    /// Judges a batch. `look` is asked now and then.
     pub(crate) fn judge(
         &mut self,
         guard: &Guard,
         signs: &Signs<'_>,
-        drift: impl FnOnce() -> Option<f64>,
+        look: impl FnOnce() -> Look,
     ) -> Option<Alarm> {
         let mut broken = not_finite(signs);
         let mut problems = Vec::new();
-        let recent = signs.predicted.iter().map(|&class| class as u32);
-        self.recent.extend(recent);
-        let surplus = self.recent.len().saturating_sub(guard.window);
-        self.recent.drain(..surplus);
-        let collapse = self.collapse(guard, signs.classes);
-        if !self.collapsed {
-            problems.extend(collapse.clone());
-        }
-        self.collapsed = collapse.is_some();
-        if signs.batch.is_multiple_of(DRIFT_INTERVAL)
-            && let Some(drift) = drift()
-        {
+        let collapse = self
+            .predicted
+            .collapse(guard, signs.classes, signs.predicted);
+        problems.extend(collapse.map(|found| format!("the last predictions fell into {found}")));
+        if signs.batch.is_multiple_of(LOOK_INTERVAL) {
+            let Look { drift, source } = look();
+            let drift = drift.unwrap_or_default();
             if !drift.is_finite() {
                 broken.push("parameters are not finite".to_owned());
             }
@@ -161,6 +179,10 @@ impl Watch {
                 ));
             }
             self.drifted = far;
+            let collapse = self.source.collapse(guard, signs.classes, &source);
+            problems.extend(collapse.map(|found| {
+                format!("the source itself sees {found}, which is no stream to adapt to")
+            }));
         }
         let action = match guard.action {
             GuardAction::Warn if !broken.is_empty() => GuardAction::Reset,
@@ -180,9 +202,21 @@ impl Watch {
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
+}
 
-    /// Says so if the window fell into too few classes.
-    fn collapse(&self, guard: &Guard, classes: usize) -> Option<String> {
+impl Window {
+    /// Adds classes; says so if the window has just fallen into too few.
+    fn collapse(&mut self, guard: &Guard, classes: usize, newest: &[usize]) -> Option<String> {
+        self.recent.extend(newest.iter().map(|&class| class as u32));
+        let surplus = self.recent.len().saturating_sub(guard.window);
+        self.recent.drain(..surplus);
+        let found = self.few_classes(guard, classes);
+        let known = std::mem::replace(&mut self.collapsed, found.is_some());
+        found.filter(|_| !known)
+    }
+
+    /// Describes the window if it has too few classes.
+    fn few_classes(&self, guard: &Guard, classes: usize) -> Option<String> {
         let count = self.recent.len();
         let enough = guard.window.min(FEWEST_JUDGED.max(4 * classes));
         if count < enough || classes < 2 {
@@ -201,7 +235,7 @@ impl Watch {
         let used = counts.iter().filter(|&&count| count > 0).count();
         (share < guard.entropy_floor).then(|| {
             format!(
-                "the last {count} predictions fell into {used} of {classes} classes (entropy {share:.2} of its largest)"
+                "{used} of {classes} classes in {count} samples (entropy {share:.2} of its largest)"
             )
         })
     }
@@ -227,6 +261,12 @@ fn not_finite(signs: &Signs<'_>) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// A look that finds nothing.
+    const NOTHING: Look = Look {
+        drift: None,
+        source: Vec::new(),
+    };
+
     fn signs<'a>(learned: &'a Learned, predicted: &'a [usize], classes: usize) -> Signs<'a> {
         Signs {
             batch: 1,
@@ -242,7 +282,7 @@ mod tests {
         let (guard, learned) = (Guard::default(), Learned::nothing());
         let judge = |predicted: &[usize]| {
             let signs = signs(&learned, predicted, 10);
-            Watch::default().judge(&guard, &signs, || None)
+            Watch::default().judge(&guard, &signs, || NOTHING)
         };
         let balanced: Vec<usize> = (0..100).map(|i| i % 10).collect();
         assert_eq!(judge(&balanced), None);
@@ -260,7 +300,7 @@ mod tests {
         let alarms: Vec<bool> = (0..6)
             .map(|_| {
                 let signs = signs(&learned, &one_class, 1000);
-                watch.judge(&guard, &signs, || None).is_some()
+                watch.judge(&guard, &signs, || NOTHING).is_some()
             })
             .collect();
         assert_eq!(
@@ -272,8 +312,35 @@ mod tests {
         for batch in 0..20_usize {
             let mixed: Vec<usize> = (0..64).map(|i| (batch * 64 + i) * 379 % 1000).collect();
             let signs = signs(&learned, &mixed, 1000);
-            assert_eq!(healthy.judge(&guard, &signs, || None), None);
+            assert_eq!(healthy.judge(&guard, &signs, || NOTHING), None);
         }
+    }
+
+    #[test]
+    fn a_stream_of_one_class_is_noticed_by_the_source_even_if_predictions_scatter() {
+        let (guard, learned) = (Guard::default(), Learned::nothing());
+        let scattered: Vec<usize> = (0..64).map(|i| i % 10).collect();
+        let look = |class: usize| {
+            move || Look {
+                drift: None,
+                source: vec![class; SOURCE_SAMPLES],
+            }
+        };
+        let mut watch = Watch::default();
+        let first = Signs {
+            batch: 0,
+            ..signs(&learned, &scattered, 10)
+        };
+        let alarm = watch.judge(&guard, &first, look(3)).unwrap();
+        assert!(
+            alarm.reason.contains("the source itself sees 1 of 10"),
+            "{}",
+            alarm.reason
+        );
+        let between = signs(&learned, &scattered, 10);
+        assert_eq!(watch.judge(&guard, &between, look(3)), None, "not looked");
+        let again = Signs { batch: 8, ..first };
+        assert_eq!(watch.judge(&guard, &again, look(3)), None, "said already");
     }
 
     #[test]
@@ -289,7 +356,7 @@ mod tests {
             (&gradient, "gradient of the anchored loss"),
         ] {
             let alarm = Watch::default()
-                .judge(&guard, &signs(learned, &[0], 10), || None)
+                .judge(&guard, &signs(learned, &[0], 10), || NOTHING)
                 .unwrap();
             assert_eq!(alarm.action, GuardAction::Reset);
             assert!(alarm.reason.contains(expected), "{}", alarm.reason);
@@ -299,14 +366,17 @@ mod tests {
             finite_scores: false,
             ..signs(&learned, &[0], 10)
         };
-        let alarm = Watch::default().judge(&guard, &scores, || None).unwrap();
+        let alarm = Watch::default().judge(&guard, &scores, || NOTHING).unwrap();
         assert!(alarm.reason.contains("scores are not finite"));
         let parameters = Signs {
             batch: 8,
             ..signs(&learned, &[0], 10)
         };
         let stop = Guard::with_action(GuardAction::Stop);
-        let alarm = Watch::default().judge(&stop, &parameters, || Some(f64::NAN));
+        let alarm = Watch::default().judge(&stop, &parameters, || Look {
+            drift: Some(f64::NAN),
+            source: Vec::new(),
+        });
         let alarm = alarm.unwrap();
         assert_eq!(alarm.action, GuardAction::Stop);
         assert!(alarm.reason.contains("parameters are not finite"));

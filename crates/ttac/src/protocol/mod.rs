@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 
 pub use clock::Clock;
 pub use features::FeatureRecord;
-pub(crate) use guard::Signs;
 pub use guard::{Alarm, Guard, GuardAction, Watch};
+pub(crate) use guard::{Look, SOURCE_SAMPLES, Signs};
 pub use one_pass::{Sink, run};
 pub use queue::Queue;
 pub use record::{CurvePoint, RECORD_FORMAT, Recorder, RunRecord, StepRecord, UnscoredRecord};

@@ -183,6 +183,7 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
         Ok(Session {
             state: RunState::new(&protocol),
             published: None,
+            source: network(),
             model: model.clone(),
             device,
             method,

@@ -14,7 +14,7 @@ mod state;
 
 use std::path::Path;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 
 pub use answer::Answer;
 pub use builder::SessionBuilder;
@@ -24,11 +24,11 @@ pub(crate) use state::RunState;
 pub use state::{STATE_FORMAT, SessionState};
 
 use crate::archive::Arrays;
-use crate::backbone::{Backbone, Network};
+use crate::backbone::{Backbone, Network, NormMode};
 use crate::data::{SampleId, Samples};
 use crate::method::{Adapter, MethodSpec, Needs};
 use crate::model::Model;
-use crate::protocol::{Alarm, GuardAction, Protocol, Queue, Signs};
+use crate::protocol::{Alarm, GuardAction, Look, Protocol, Queue, SOURCE_SAMPLES, Signs};
 use crate::stats::SourceStatistics;
 use crate::{Error, Result};
 
@@ -37,7 +37,7 @@ use state::{StateHeader, has, nest, unnest};
 /// A classifier that answers an unlabelled stream and learns from it.
 ///
 /// ```
-/// use burn::tensor::Device;
+/// use burn::tensor::{Device, Tensor};
 /// use ttac::data::{OpenOptions, Split, open};
 /// use ttac::{Model, Session, SourceStatistics};
 /// # use ttac::burn;
@@ -61,6 +61,8 @@ use state::{StateHeader, has, nest, unnest};
 /// ```
 pub struct Session<B: Backbone = Network> {
     model: Model<B>,
+    /// The source network on the session's device, whose view of the stream the guard asks for.
+    source: B,
     device: Device,
     method: MethodSpec,
     protocol: Protocol,
@@ -111,11 +113,11 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             if self.state.clock.is_some() {
                 self.published = Some(Box::new(self.adapter.clone()));
             }
-            let mut answer = self.arrive(ids, samples, images)?;
+            let mut answer = self.arrive(ids, samples, images.clone())?;
             if let Some(clock) = &mut self.state.clock {
                 clock.work(answer.learning_seconds + answer.predicting_seconds);
             }
-            answer.alarm = self.judge(&answer);
+            answer.alarm = self.judge(&answer, &images);
             answer
         };
         let batch = self.state.batches;
@@ -288,7 +290,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
     }
 
     /// Looks at the health of the method, and does what the guard says.
-    fn judge(&mut self, answer: &Answer) -> Option<Alarm> {
+    fn judge(&mut self, answer: &Answer, images: &Tensor<4>) -> Option<Alarm> {
         let signs = Signs {
             batch: self.state.batches,
             classes: answer.num_classes,
@@ -296,8 +298,16 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             predicted: &answer.classes,
             finite_scores: answer.is_finite(),
         };
-        let (guard, adapter) = (&self.protocol.guard, &self.adapter);
-        let alarm = self.state.watch.judge(guard, &signs, || adapter.drift())?;
+        let (guard, adapter, source) = (&self.protocol.guard, &self.adapter, &self.source);
+        let look = || Look {
+            drift: adapter.drift(),
+            source: {
+                let count = images.dims()[0].min(SOURCE_SAMPLES);
+                let some = images.clone().slice_dim(0, 0..count);
+                Answer::of_scores(source.forward(some, NormMode::Running)).classes
+            },
+        };
+        let alarm = self.state.watch.judge(guard, &signs, look)?;
         match alarm.action {
             GuardAction::Warn => {}
             GuardAction::Stop => self.state.stopped = Some(alarm.reason.clone()),
