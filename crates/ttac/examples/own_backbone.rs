@@ -1,7 +1,7 @@
 //! Your own network: three convolutions, trained for a moment, given anchors, and adapted. So small a network has little to
 //! gain: this shows what has to be written, not what it is worth.
 //!
-//!     cargo run --release --example own_backbone
+//!     cargo run -p ttac --example own_backbone
 
 #![expect(clippy::print_stdout, reason = "an example shows something")]
 

@@ -1,6 +1,6 @@
 //! Your own data: anything that can hand out RGB bytes by number.
 //!
-//!     cargo run --release --example own_dataset
+//!     cargo run -p ttac --example own_dataset
 
 #![expect(clippy::print_stdout, reason = "an example shows something")]
 

@@ -1,6 +1,6 @@
 //! Your own method: a step of cross-entropy against the network's own predictions, over scale and shift of the norms.
 //!
-//!     cargo run --release --example own_method
+//!     cargo run -p ttac --example own_method
 
 #![expect(clippy::print_stdout, reason = "an example shows something")]
 

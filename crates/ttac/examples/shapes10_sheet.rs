@@ -1,6 +1,6 @@
 //! Draws the contact sheet of `shapes10`: a row for every class, twelve test samples each.
 //!
-//! Run with `cargo run --release --example shapes10_sheet -- docs/shapes10.png`.
+//! Run with `cargo run -p ttac --example shapes10_sheet -- docs/shapes10.png`.
 
 use image::{Rgb, RgbImage};
 use ttac::data::{Dataset, DatasetExt, SampleId, Shapes10, Split};
