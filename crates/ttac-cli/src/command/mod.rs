@@ -105,7 +105,7 @@ fn normalisation(text: &str) -> anyhow::Result<([f32; 3], [f32; 3])> {
 
 /// Names this program and its version, for what it writes.
 fn program() -> String {
-    concat!("ttac ", env!("CARGO_PKG_VERSION")).to_owned()
+    ttac::experiment::PROGRAM.to_owned()
 }
 
 /// Returns the command as it was typed, with the program's bare name.

@@ -36,7 +36,6 @@ pub struct Experiment {
     pub card: Card,
     /// What somebody should know before it is run.
     pub warnings: Vec<String>,
-    device: Device,
     anchors: Option<SourceStatistics>,
 }
 
@@ -74,7 +73,6 @@ impl Experiment {
             plan,
             card,
             warnings,
-            device: device.clone(),
             anchors,
         })
     }
@@ -95,11 +93,6 @@ impl Experiment {
             plan: &self.plan,
             domains: &self.domains,
         }
-    }
-
-    /// Returns the device everything is computed on.
-    pub fn device(&self) -> &Device {
-        &self.device
     }
 
     /// Names the classes as the data have them, or else the model.
