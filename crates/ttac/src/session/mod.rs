@@ -77,6 +77,18 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("headers are plain JSON")
 }
 
+/// Refuses a saved session of which a part is another than this session's.
+fn check_same(what: &str, expected: &str, found: &str) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        what: format!("{what} of the saved session"),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    })
+}
+
 impl<B: Backbone + Sync + 'static> Session<B> {
     /// Starts to build a session around a trained model.
     pub fn builder(model: &Model<B>) -> SessionBuilder<'_, B> {
@@ -230,19 +242,9 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             protocol,
             ..
         } = &state.header;
-        let same = |what: &str, expected: String, found: String| {
-            if expected == found {
-                return Ok(());
-            }
-            Err(Error::Mismatch {
-                what: format!("{what} of the saved session"),
-                expected,
-                found,
-            })
-        };
-        same("model", self.model.fingerprint.clone(), model.clone())?;
-        same("method", json(&self.method), json(method))?;
-        same("protocol", json(&self.protocol), json(protocol))?;
+        check_same("model", &self.model.fingerprint, model)?;
+        check_same("method", &json(&self.method), &json(method))?;
+        check_same("protocol", &json(&self.protocol), &json(protocol))?;
         let mut arrays = state.arrays.clone();
         let mut own = unnest("method.", &mut arrays);
         let published = if has("published.", &arrays) {
@@ -277,6 +279,8 @@ impl<B: Backbone + Sync + 'static> Session<B> {
     /// Loads a session that was saved, with the model and the anchors it was built with.
     pub fn load(path: &Path, model: &Model<B>, anchors: Option<&SourceStatistics>) -> Result<Self> {
         let state = SessionState::load(path)?;
+        // Before the method is built, which may lack something that only the right model has.
+        check_same("model", &model.fingerprint, &state.header.model)?;
         let builder = Self::builder(model)
             .method_spec(&state.header.method)
             .protocol(&state.header.protocol);

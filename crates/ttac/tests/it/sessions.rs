@@ -384,7 +384,8 @@ fn anchors_and_states_of_something_else_are_refused_and_change_nothing() {
     let error = with_queue.restore(&state).err().unwrap().to_string();
     assert!(error.contains("saved session"), "{error}");
     let error = Session::load(&path, &other.model, None).err().unwrap();
-    assert!(error.to_string().contains("anchors") || error.to_string().contains("model"));
+    let error = error.to_string();
+    assert!(error.contains("model of the saved session"), "{error}");
     let samples = images(0, 0, 12);
     let [a, b] = [&mut clean, &mut troubled].map(|s| bits(&s.observe(&samples).unwrap()));
     assert_eq!(a, b);
@@ -407,7 +408,6 @@ fn anchors_and_states_of_something_else_are_refused_and_change_nothing() {
     ttac::archive::save(&path, kind, &header, &ttac::archive::Arrays::default()).unwrap();
     let error = SessionState::load(&path).unwrap_err().to_string();
     assert!(error.contains("version 1, expected"), "{error}");
-    assert_eq!(SHAPES10_CLASSES.len(), source.model.classes.len());
 }
 
 #[test]
