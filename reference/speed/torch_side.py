@@ -29,6 +29,23 @@ NETS = {
 }
 
 
+def make(name):
+    """The network and the shape of its input."""
+    if name in NETS:
+        return NETS[name](), (3, *((1024, 1) if name == "dgcnn" else (32, 32)))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "graph"))
+    import zoo  # needs packages that the others do not
+
+    return zoo.plain(zoo.TIMED[name])
+
+
+def without_noise(net):
+    """No dropout and stochastic depth, which an export in eval mode does not have either."""
+    for module in net.modules():
+        if re.search("Dropout|DropPath|StochasticDepth", type(module).__name__):
+            module.eval()
+
+
 def edge_features_by_rows(x, k):
     """As `nets.edge_features`, in channels_last: whole rows are gathered, as in the authors' program, and not copied again."""
     batch, channels, points = x.shape
@@ -87,11 +104,11 @@ def main():
     batch, repeats = int(batch), int(repeats)
     torch.set_num_threads(int(sys.argv[6]) if len(sys.argv) > 6 else torch.get_num_threads())
     torch.manual_seed(0)
-    net = NETS[name]()
+    net, shape = make(name)
     for module in net.modules():
         if isinstance(module, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    x = torch.rand(batch, 3, *((1024, 1) if name == "dgcnn" else (32, 32))) * 2 - 1
+    x = torch.rand(batch, *shape) * 2 - 1
     if layout == "tuned":
         nets.edge_features = edge_features_by_rows
         net = net.to(memory_format=torch.channels_last)
@@ -119,6 +136,8 @@ def main():
         seconds = adapt(work.removeprefix("adapt:"), net, x, repeats)
     else:
         net.train(work != "eval")
+        if name not in NETS:
+            without_noise(net)
         call = forward if work == "eval" else step
         call()
         seconds = []
