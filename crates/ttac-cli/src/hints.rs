@@ -3,7 +3,7 @@
 use ttac::archive::Kind;
 use ttac::backbone::OtherSizes;
 use ttac::checkpoint::Advice;
-use ttac::method::Head;
+use ttac::method::{Head, Layers};
 use ttac::{Error, Remedy};
 
 use crate::command::fetch;
@@ -54,6 +54,15 @@ pub fn hint(error: &Error) -> Option<String> {
         Error::NoHead { head, .. } => match head {
             Head::Projection => "`ttac train --objective simclr` trains a network with one",
             Head::Rotation => "`ttac train --objective rotation` trains a network with one",
+        },
+        Error::NoLayers { layers, .. } => match layers {
+            Layers::LinearClassifier => {
+                "`tent`, `shot` and `ttac` with anchors do without; `ttac import --features NODE` takes the features elsewhere"
+            }
+            Layers::BatchNorms => {
+                "`tent` and `ttac` adapt norms of other kinds; an exporter that folds batch norms into convolutions loses them"
+            }
+            Layers::Norms => "`shot` and `ttac` adapt all weights",
         },
         Error::NoAlignment { .. } => {
             "make the anchors of more samples, or with a smaller `--alignment-batch`"

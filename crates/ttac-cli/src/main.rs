@@ -76,7 +76,10 @@ fn report(error: &anyhow::Error) {
 /// Whether the run did what it was asked to, and stopped at a bound that was stated.
 fn is_missed_bound(error: &anyhow::Error) -> bool {
     let ours = error.downcast_ref::<ttac::Error>();
-    matches!(ours, Some(ttac::Error::Stopped { .. }))
+    matches!(
+        ours,
+        Some(ttac::Error::Stopped { .. } | ttac::Error::Missed { .. })
+    )
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

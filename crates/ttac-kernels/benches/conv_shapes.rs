@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use ttac_kernels::Context;
 use ttac_kernels::kernels::{
-    Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient, conv_weight_gradient,
+    Algorithm, ConvShape, Epilogue, Window, conv_forward, conv_input_gradient, conv_weight_gradient,
 };
 
 /// `[batch, in channels, edge, out channels, kernel, stride]`, by network.
@@ -97,7 +97,7 @@ fn main() {
             let shape = ConvShape::new(
                 [batch, edge, edge, in_channels],
                 out_channels,
-                [kernel, stride, kernel / 2],
+                Window::square(kernel, stride, kernel / 2),
             );
             let flops = 2. * (shape.out_len() * in_channels * kernel * kernel) as f64;
             let values = |len: usize| {

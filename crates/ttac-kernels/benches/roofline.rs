@@ -11,13 +11,13 @@ use std::hint::black_box;
 use std::time::Instant;
 use ttac_kernels::Context;
 use ttac_kernels::kernels::{
-    Algorithm, AttentionShape, ConvShape, Direction, EdgeBackward, EdgeShape, Epilogue,
+    Activation, Algorithm, AttentionShape, ConvShape, Direction, EdgeBackward, EdgeShape, Epilogue,
     GroupBackward, GroupParams, GroupShape, LayerNormBackward, LeakyNorm, LinearShape,
-    NormBackward, NormParams, SgdConstants, add_in_place, attention_backward, attention_forward,
-    batch_statistics, conv_forward, conv_input_gradient, conv_weight_gradient, edge_pool,
-    edge_pool_backward, gelu_forward, group_norm_backward, group_norm_forward, layer_norm_backward,
-    layer_norm_forward, linear_forward, linear_input_gradient, linear_weight_gradient,
-    multiply_adds, nearest, norm_backward, norm_forward, sgd_step,
+    NormBackward, NormParams, SgdConstants, Window, add_in_place, attention_backward,
+    attention_forward, batch_statistics, conv_forward, conv_input_gradient, conv_weight_gradient,
+    edge_pool, edge_pool_backward, gelu_forward, group_norm_backward, group_norm_forward,
+    layer_norm_backward, layer_norm_forward, linear_forward, linear_input_gradient,
+    linear_weight_gradient, multiply_adds, nearest, norm_backward, norm_forward, sgd_step,
 };
 
 /// `[batch, in channels, edge, out channels, kernel, stride]`.
@@ -34,6 +34,26 @@ const CONVOLUTIONS: [[usize; 6]; 12] = [
     [32, 256, 16, 256, 3, 2],
     [32, 1024, 8, 256, 1, 1],
     [32, 512, 4, 512, 3, 1],
+];
+
+/// `[batch, channels, edge, groups, kernel, stride]`, of `MobileNet`, `EfficientNet`, `ConvNeXt`; `ResNeXt`, `RegNet`.
+const GROUPED: [[usize; 6]; 16] = [
+    [16, 96, 112, 96, 3, 2],
+    [16, 144, 56, 144, 3, 1],
+    [16, 192, 28, 192, 3, 1],
+    [16, 576, 14, 576, 3, 1],
+    [16, 960, 7, 960, 3, 1],
+    [256, 72, 16, 72, 3, 1],
+    [16, 144, 56, 144, 5, 2],
+    [16, 240, 28, 240, 5, 1],
+    [16, 672, 14, 672, 5, 2],
+    [16, 96, 56, 96, 7, 1],
+    [16, 768, 7, 768, 7, 1],
+    [16, 128, 56, 32, 3, 1],
+    [16, 256, 28, 32, 3, 1],
+    [16, 512, 14, 32, 3, 2],
+    [16, 1024, 7, 32, 3, 1],
+    [16, 240, 28, 10, 3, 1],
 ];
 
 /// Multiplications and additions, and bytes.
@@ -132,49 +152,72 @@ fn measure_roofs(context: &Context) -> Roofs {
 }
 
 fn convolutions(table: &Table, context: &Context) {
-    let give = |buffer| context.recycle(buffer);
     for [batch, in_channels, edge, out_channels, kernel, stride] in CONVOLUTIONS {
         let shape = ConvShape::new(
             [batch, edge, edge, in_channels],
             out_channels,
-            [kernel, stride, kernel / 2],
+            Window::square(kernel, stride, kernel / 2),
         );
         let algorithm = Algorithm::Auto.resolve(&shape);
-        let fewer = match algorithm {
-            Algorithm::Winograd2 => 2.25,
-            Algorithm::Winograd4 => 4.,
-            _ => 1.,
-        };
-        let flops = 2. * (shape.out_len() * in_channels * kernel * kernel) as f64 / fewer;
-        let floats = shape.in_len() + shape.weight_len() + shape.out_len();
-        let work = Work { flops, floats };
-        let (x, w, dy) = (
-            values(shape.in_len()),
-            values(shape.weight_len()),
-            values(shape.out_len()),
-        );
         let name = format!(
             "{batch}x{edge}x{edge}x{in_channels} to {out_channels}, {kernel}x{kernel} stride {stride}, {algorithm:?}"
         );
-        table.line(
-            &format!("convolution {name}"),
-            work,
-            || conv_forward(context, &x, &w, &shape, algorithm, &Epilogue::default()),
-            give,
-        );
-        table.line(
-            &format!("its input gradient {name}"),
-            work,
-            || conv_input_gradient(context, &dy, &w, &shape, algorithm, None),
-            give,
-        );
-        table.line(
-            &format!("its weight gradient {name}"),
-            work,
-            || conv_weight_gradient(context, &x, &dy, &shape, algorithm),
-            give,
-        );
+        convolution(table, context, &shape, algorithm, &name);
     }
+    for [batch, channels, edge, groups, kernel, stride] in GROUPED {
+        let window = Window::square(kernel, stride, kernel / 2);
+        let shape = ConvShape {
+            groups,
+            ..ConvShape::new([batch, edge, edge, channels], channels, window)
+        };
+        let name = format!(
+            "{batch}x{edge}x{edge}x{channels} in {groups} groups, {kernel}x{kernel} stride {stride}"
+        );
+        convolution(table, context, &shape, Algorithm::Auto, &name);
+    }
+}
+
+/// The three passes of a convolution. In several groups, multiplications are counted as in the direct algorithm.
+fn convolution(
+    table: &Table,
+    context: &Context,
+    shape: &ConvShape,
+    algorithm: Algorithm,
+    name: &str,
+) {
+    let give = |buffer| context.recycle(buffer);
+    let fewer = match algorithm {
+        Algorithm::Winograd2 => 2.25,
+        Algorithm::Winograd4 => 4.,
+        _ => 1.,
+    };
+    let products = shape.out_len() * shape.weight_len() / shape.out_channels;
+    let flops = 2. * products as f64 / fewer;
+    let floats = shape.in_len() + shape.weight_len() + shape.out_len();
+    let work = Work { flops, floats };
+    let (x, w, dy) = (
+        values(shape.in_len()),
+        values(shape.weight_len()),
+        values(shape.out_len()),
+    );
+    table.line(
+        &format!("convolution {name}"),
+        work,
+        || conv_forward(context, &x, &w, shape, algorithm, &Epilogue::default()),
+        give,
+    );
+    table.line(
+        &format!("its input gradient {name}"),
+        work,
+        || conv_input_gradient(context, &dy, &w, shape, algorithm, None),
+        give,
+    );
+    table.line(
+        &format!("its weight gradient {name}"),
+        work,
+        || conv_weight_gradient(context, &x, &dy, shape, algorithm),
+        give,
+    );
 }
 
 fn norms(table: &Table, context: &Context) {
@@ -185,7 +228,7 @@ fn norms(table: &Table, context: &Context) {
     let [mean, beta] = [0.; 2].map(|v| vec![v; channels]);
     let [variance, gamma] = [1.; 2].map(|v| vec![v; channels]);
     let params = NormParams {
-        relu: true,
+        activation: Activation::Relu,
         ..NormParams::new([&mean, &variance], [&gamma, &beta])
     };
     let name = "256x32x32x16";
@@ -217,7 +260,7 @@ fn norms(table: &Table, context: &Context) {
         gamma: &gamma,
         beta: &beta,
         epsilon: 1e-5,
-        relu: true,
+        activation: Activation::Relu,
     };
     // An image stays in the second-level cache between its two passes.
     table.line(
@@ -284,7 +327,7 @@ fn tokens(table: &Table, context: &Context) {
     table.line(
         &format!("linear layer {name}"),
         work,
-        || linear_forward(context, &x, &w, &b, None, &shape),
+        || linear_forward(context, &x, &w, Some(&b), None, &shape),
         give,
     );
     table.line(

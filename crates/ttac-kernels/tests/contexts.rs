@@ -6,13 +6,10 @@ mod comparison;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use comparison::values;
-use ttac_kernels::kernels::{Algorithm, Isa};
+use ttac_kernels::kernels::{Activation, Algorithm, Isa};
 use ttac_kernels::{BatchNormOptions, Context, ConvOptions, Implementation, conv2d, norm_conv2d};
 
-const OPTIONS: ConvOptions = ConvOptions {
-    stride: 1,
-    padding: 1,
-};
+const OPTIONS: ConvOptions = ConvOptions::square(1, 1);
 
 fn kernels(algorithm: Algorithm) -> Context {
     Context::new().with_implementation(Implementation::Kernels(algorithm))
@@ -37,7 +34,7 @@ fn pass(forward: &Context, backward: &Context) -> Vec<Vec<u32>> {
     let (u, beta) = (leaf([8, 20, 3, 3], 5), leaf([20], 6));
     let norm = BatchNormOptions {
         epsilon: 1e-5,
-        relu: true,
+        activation: Activation::Relu,
     };
     let y = forward.scope(|| {
         let h = conv2d(x.clone(), w.clone(), OPTIONS);
@@ -92,10 +89,7 @@ fn the_memory_of_a_dropped_tensor_goes_back_to_its_context() {
         leaf([4, 32, 32, 8], 1).inner(),
         leaf([8, 8, 1, 1], 2).inner(),
     );
-    let options = ConvOptions {
-        stride: 1,
-        padding: 0,
-    };
+    let options = ConvOptions::square(1, 0);
     let address = |context: &Context| {
         let y = context.scope(|| conv2d(x.clone(), w.clone(), options));
         let y = y.try_into_primitive::<burn::backend::Flex>().unwrap();

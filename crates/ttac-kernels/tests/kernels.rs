@@ -2,9 +2,11 @@
 
 #![allow(missing_docs)]
 
+mod activation_oracle;
 mod comparison;
 mod kernels_oracle;
 
+use activation_oracle::value;
 use comparison::{error, values};
 use kernels_oracle as oracle;
 use proptest::prelude::*;
@@ -44,7 +46,7 @@ fn conv(
     ConvShape::new(
         [batch, height, width, in_channels],
         out_channels,
-        [kernel, stride, padding],
+        Window::square(kernel, stride, padding),
     )
 }
 
@@ -59,9 +61,9 @@ fn check_normalised(
 ) {
     let (mean, beta) = (values(s.in_channels, 6), values(s.in_channels, 7));
     let (gamma, variance) = (values(s.in_channels, 8), vec![0.7; s.in_channels]);
-    for relu in [true, false] {
+    for activation in [Activation::Relu, Activation::None, Activation::Sigmoid] {
         let params = NormParams {
-            relu,
+            activation,
             ..NormParams::new([&mean, &variance], [&gamma, &beta])
         };
         let stored = norm_forward(context, x, None, &params);
@@ -71,19 +73,19 @@ fn check_normalised(
             norm: Some(Normalise {
                 scale: &scale,
                 shift: &shift,
-                relu,
+                activation,
             }),
         };
         let epilogue = Epilogue::default();
         assert_eq!(
             conv_forward(context, input, w, s, algorithm, &epilogue),
             conv_forward(context, &stored, w, s, algorithm, &epilogue),
-            "normalised input, {algorithm:?}, {s:?}"
+            "normalised input, {activation:?}, {algorithm:?}, {s:?}"
         );
         assert_eq!(
             conv_weight_gradient(context, input, dy, s, algorithm),
             conv_weight_gradient(context, &stored, dy, s, algorithm),
-            "weight gradient of a normalised input, {algorithm:?}, {s:?}"
+            "weight gradient of a normalised input, {activation:?}, {algorithm:?}, {s:?}"
         );
     }
 }
@@ -99,10 +101,14 @@ fn check_conv(s: &ConvShape) {
     let epilogue = Epilogue {
         bias: Some(&bias),
         residual: Some(&residual),
-        relu: true,
+        activation: Activation::Relu,
+    };
+    let silu = Epilogue {
+        activation: Activation::Silu,
+        ..epilogue
     };
     let y = oracle::conv_forward(&x, &w, s, &Epilogue::default());
-    let finished = oracle::conv_forward(&x, &w, s, &epilogue);
+    let finished = [epilogue, silu].map(|epilogue| oracle::conv_forward(&x, &w, s, &epilogue));
     let (dx, dw) = (
         oracle::conv_input_gradient(&dy, &w, s),
         oracle::conv_weight_gradient(&x, &dy, s),
@@ -122,11 +128,10 @@ fn check_conv(s: &ConvShape) {
                 &conv_forward(context, &x, &w, s, algorithm, &Epilogue::default()),
                 &y,
             );
-            within(
-                "forward with epilogue",
-                &conv_forward(context, &x, &w, s, algorithm, &epilogue),
-                &finished,
-            );
+            for (epilogue, finished) in [epilogue, silu].iter().zip(&finished) {
+                let found = conv_forward(context, &x, &w, s, algorithm, epilogue);
+                within("forward with epilogue", &found, finished);
+            }
             let found = conv_input_gradient(context, &dy, &w, s, algorithm, None);
             within("input gradient", &found, &dx);
             // Another gradient is added as the last operation: to the bit what adding afterwards gives.
@@ -168,7 +173,7 @@ fn convolutions_of_awkward_shapes() {
         conv(1, [3, 3], [0, 4], 3, 1, 1),     // no input channels
         conv(1, [5, 6], [4, 5], 3, 1, 1),     // Winograd at its smallest
     ] {
-        if is_feasible(s.in_len() * s.out_channels * s.kernel * s.kernel) {
+        if is_feasible(s.in_len() * s.weight_len() / s.in_channels.max(1)) {
             check_conv(&s);
         }
     }
@@ -222,7 +227,7 @@ proptest! {
     fn pools_equal_the_oracle(
         batch in 0..3usize, height in 1..9usize, width in 1..9usize, channels in 1..20usize, kernel in 1..4usize, stride in 1..4usize, pad in 0..2usize,
     ) {
-        check_pools(&PoolShape::new([batch, height, width, channels], [kernel, stride, pad.min(kernel / 2)]));
+        check_pools(&PoolShape::new([batch, height, width, channels], Window::square(kernel, stride, pad.min(kernel / 2))));
     }
 
     #[test]
@@ -239,7 +244,9 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
     // Far from zero, where E[x^2] - E[x]^2 would lose everything.
     let x: Vec<f32> = values(len, seed).iter().map(|x| 0.5 * x + 30.).collect();
     let (residual, dy) = (values(len, seed + 1), values(len, seed + 2));
-    let (gamma, beta) = (values(channels, seed + 3), values(channels, seed + 4));
+    // Wide enough for both kinks of every activation.
+    let wide = |seed: u64| -> Vec<f32> { values(channels, seed).iter().map(|v| 4. * v).collect() };
+    let (gamma, beta) = (wide(seed + 3), wide(seed + 4));
     for isa in Isa::available() {
         let context = &Context::new().with_isa(isa);
         let (mean, variance) = batch_statistics(context, &x, channels);
@@ -249,87 +256,124 @@ fn check_norm(rows: usize, channels: usize, seed: u64) {
             error(&variance, &exact_variance) < ELEMENTWISE,
             "variance, {isa:?}"
         );
-        for variant in 0..16 {
-            let [relu, add, batch_statistics, want_dx] = [1, 2, 4, 8].map(|bit| variant & bit != 0);
-            let params = NormParams {
-                relu,
-                ..NormParams::new([&mean, &variance], [&gamma, &beta])
-            };
+        let norm = NormParams::new([&mean, &variance], [&gamma, &beta]);
+        for (activation, variant) in Activation::ALL
+            .iter()
+            .flat_map(|a| (0..8).map(move |v| (*a, v)))
+        {
+            let [add, batch_statistics, want_dx] = [1, 2, 4].map(|bit| variant & bit != 0);
             let residual = add.then_some(&residual[..]);
-            let y = norm_forward(context, &x, residual, &params);
-            let exact: Vec<f64> = (0..len)
-                .map(|k| {
-                    let c = k % channels;
-                    let z = (f64::from(x[k]) - f64::from(mean[c]))
-                        / (f64::from(variance[c]) + 1e-5f32 as f64).sqrt();
-                    let y = z * f64::from(gamma[c])
-                        + f64::from(beta[c])
-                        + residual.map_or(0., |r| f64::from(r[k]));
-                    if relu { y.max(0.) } else { y }
-                })
-                .collect();
-            // The shift is about 30 times the result: five bits of the result are lost to it.
-            assert!(
-                error(&y, &exact) < 100. * ELEMENTWISE,
-                "forward, {isa:?}: {}",
-                error(&y, &exact)
+            check_norm_pass(
+                context,
+                [&x, &dy],
+                residual,
+                NormParams { activation, ..norm },
+                [batch_statistics, want_dx],
             );
-            let mut in_place = x.clone();
-            norm_forward_in_place(context, &mut in_place, residual, &params);
-            assert_eq!(in_place, y);
-
-            let saved = NormBackward {
-                x: &x,
-                y: add.then_some(&y[..]),
-                params,
-                batch_statistics,
-                want_dx,
-                other: None,
-                want_residual: add,
-            };
-            let mut dx = dy.clone();
-            let found = norm_backward(context, &mut dx, &saved);
-            if !add {
-                // The mask of the ReLU is the same from the input and from the output.
-                let (mut other, saved) = (
-                    dy.clone(),
-                    NormBackward {
-                        y: Some(&y),
-                        ..saved
-                    },
-                );
-                let from_output = norm_backward(context, &mut other, &saved);
-                assert_eq!((&dx, &found.gamma), (&other, &from_output.gamma));
-            }
-            if want_dx {
-                let (mut sum, mut added) = (dx.clone(), dy.clone());
-                add_in_place(context, &mut sum, &x);
-                let other = Some(&x[..]);
-                norm_backward(context, &mut added, &NormBackward { other, ..saved });
-                assert_eq!(added, sum);
-            }
-            let exact = oracle::norm_backward(&dy, &y, &saved);
-            let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
-            assert!(
-                error(&found.gamma, &exact.gamma) < tolerance,
-                "gamma, {isa:?} {}",
-                error(&found.gamma, &exact.gamma)
-            );
-            assert!(error(&found.beta, &exact.beta) < tolerance, "beta, {isa:?}");
-            if want_dx {
-                assert!(
-                    error(&dx, &exact.dx) < tolerance,
-                    "dx, {isa:?}: {}",
-                    error(&dx, &exact.dx)
-                );
-            } else {
-                assert_eq!(dx, dy);
-            }
-            assert_eq!(found.residual.is_some(), add);
-            if let Some(found) = found.residual {
-                assert!(error(&found, &exact.residual) == 0., "residual, {isa:?}");
-            }
         }
+    }
+}
+
+/// One forward pass in both forms, and its backward pass.
+fn check_norm_pass(
+    context: &Context,
+    [x, dy]: [&[f32]; 2],
+    residual: Option<&[f32]>,
+    params: NormParams,
+    [batch_statistics, want_dx]: [bool; 2],
+) {
+    let what = format!("{:?}, {:?}", params.activation, context.isa());
+    let channels = params.mean.len();
+    let y = norm_forward(context, x, residual, &params);
+    let plain = NormParams {
+        activation: Activation::None,
+        ..params
+    };
+    let argument = norm_forward(context, x, residual, &plain);
+    let exact: Vec<f64> = (0..x.len())
+        .map(|k| {
+            let c = k % channels;
+            let z = (f64::from(x[k]) - f64::from(params.mean[c]))
+                / (f64::from(params.variance[c]) + 1e-5f32 as f64).sqrt();
+            z * f64::from(params.gamma[c])
+                + f64::from(params.beta[c])
+                + residual.map_or(0., |r| f64::from(r[k]))
+        })
+        .collect();
+    // The shift is about 30 times the result: five bits of the result are lost to it.
+    let found = error(&argument, &exact);
+    assert!(found < 100. * ELEMENTWISE, "forward, {what}: {found}");
+    let exact: Vec<f64> = argument
+        .iter()
+        .map(|&z| value(params.activation, f64::from(z)))
+        .collect();
+    let found = error(&y, &exact);
+    assert!(found < ELEMENTWISE, "activation, {what}: {found}");
+    let mut in_place = x.to_vec();
+    norm_forward_in_place(context, &mut in_place, residual, &params);
+    assert_eq!(in_place, y);
+
+    let saved = NormBackward {
+        x,
+        y: None,
+        residual,
+        params,
+        batch_statistics,
+        want_dx,
+        other: None,
+        want_residual: residual.is_some(),
+    };
+    let mut dx = dy.to_vec();
+    let found = norm_backward(context, &mut dx, &saved);
+    if params.activation.slope_shows_in_result() {
+        // The slope is the same from the input and from the output.
+        let (mut other, saved) = (
+            dy.to_vec(),
+            NormBackward {
+                y: Some(&y),
+                residual: None,
+                ..saved
+            },
+        );
+        let from_output = norm_backward(context, &mut other, &saved);
+        assert_eq!((&dx, &found.gamma), (&other, &from_output.gamma));
+    }
+    if want_dx {
+        let (mut sum, mut added) = (dx.clone(), dy.to_vec());
+        add_in_place(context, &mut sum, x);
+        let other = Some(x);
+        norm_backward(context, &mut added, &NormBackward { other, ..saved });
+        assert_eq!(added, sum);
+    }
+    let exact = oracle::norm_backward(dy, &argument, &saved);
+    let within = |what: String, found: &[f32], exact: &[f64], tolerance: f64| {
+        let error = error(found, exact);
+        assert!(error <= tolerance, "{what}: {error:.1e}");
+    };
+    let tolerance = 10. * ELEMENTWISE; // sums of chunks in f32
+    within(
+        format!("gamma, {what}"),
+        &found.gamma,
+        &exact.gamma,
+        tolerance,
+    );
+    within(format!("beta, {what}"), &found.beta, &exact.beta, tolerance);
+    if want_dx {
+        within(format!("dx, {what}"), &dx, &exact.dx, tolerance);
+    } else {
+        assert_eq!(dx, dy);
+    }
+    assert_eq!(found.residual.is_some(), residual.is_some());
+    if let Some(found) = found.residual {
+        // A gradient passes whole or not at all, or is multiplied once.
+        let exactly = params.activation.slope_shows_in_result();
+        let tolerance = if exactly { 0. } else { ELEMENTWISE };
+        within(
+            format!("residual, {what}"),
+            &found,
+            &exact.residual,
+            tolerance,
+        );
     }
 }
 
@@ -344,9 +388,9 @@ fn check_group_norm(shape: GroupShape, offset: f32, seed: u64) {
     );
     // The shift is `2 offset` times the result, which loses as many of its digits; then come a few roundings and sums of chunks in f32.
     let tolerance = 10. * ELEMENTWISE * (1. + 2. * f64::from(offset.abs()));
-    for (isa, relu) in Isa::available()
+    for (isa, activation) in Isa::available()
         .into_iter()
-        .flat_map(|isa| [(isa, false), (isa, true)])
+        .flat_map(|isa| Activation::ALL.map(|activation| (isa, activation)))
     {
         let context = &Context::new().with_isa(isa);
         let params = GroupParams {
@@ -355,19 +399,24 @@ fn check_group_norm(shape: GroupShape, offset: f32, seed: u64) {
             beta: &beta,
             // With few values in a group the deviation may be near 0, and an ordinary epsilon would magnify every rounding.
             epsilon: 0.01,
-            relu,
+            activation,
         };
         let (y, statistics) = group_norm_forward(context, &x, &params);
+        let plain = GroupParams {
+            activation: Activation::None,
+            ..params
+        };
+        let (argument, _) = group_norm_forward(context, &x, &plain);
         assert_eq!(statistics.len(), shape.batch * shape.groups);
         let mut in_place = x.clone();
         group_norm_forward_in_place(context, &mut in_place, &params);
         assert_eq!(in_place, y);
-        let exact = oracle::group_norm(&x, &dy, &y, &params);
+        let exact = oracle::group_norm(&x, &dy, &argument, &params);
         let within = |what: &str, found: &[f32], expected: &[f64]| {
             let error = error(found, expected);
             assert!(
                 error < tolerance,
-                "{what}, {isa:?}, relu {relu}, {shape:?}: error {error:.1e}"
+                "{what}, {isa:?}, {activation:?}, {shape:?}: error {error:.1e}"
             );
         };
         within("forward", &y, &exact.y);
@@ -442,7 +491,7 @@ fn gradients_of_a_group_norm_are_its_differences() {
             gamma,
             beta,
             epsilon: 1e-5,
-            relu: false,
+            activation: Activation::None,
         };
         let (y, _) = group_norm_forward(context, x, &params);
         let products = y
@@ -456,7 +505,7 @@ fn gradients_of_a_group_norm_are_its_differences() {
         gamma: &gamma,
         beta: &beta,
         epsilon: 1e-5,
-        relu: false,
+        activation: Activation::None,
     };
     let (_, statistics) = group_norm_forward(context, &x, &params);
     let mut dx = dy.clone();
@@ -495,7 +544,7 @@ fn check_pools(s: &PoolShape) {
     let len = s.batch * s.height * s.width * s.channels;
     let out_len = s.batch * s.out_height() * s.out_width() * s.channels;
     let (x, dy) = (values(len, 1), values(out_len, 2));
-    let scale = 1. / (s.kernel * s.kernel) as f64;
+    let scale = 1. / (s.window.kernel[0] * s.window.kernel[1]) as f64;
     let (mut mean, mut dx) = (vec![0.; out_len], vec![0.; len]);
     let (mut max, mut from) = (vec![f32::NEG_INFINITY; out_len], vec![0; out_len]);
     let mut source = vec![0; out_len];
@@ -506,8 +555,18 @@ fn check_pools(s: &PoolShape) {
             (max[o], from[o], source[o]) = (x[i], pixel as u32, i);
         }
     });
-    assert!(error(&average_pool_forward(context, &x, s), &mean) < ELEMENTWISE);
-    assert!(error(&average_pool_backward(context, &dy, s), &dx) < ELEMENTWISE);
+    assert!(
+        error(
+            &average_pool_forward(context, &x, s, Divisor::Padded),
+            &mean
+        ) < ELEMENTWISE
+    );
+    assert!(
+        error(
+            &average_pool_backward(context, &dy, s, Divisor::Padded),
+            &dx
+        ) < ELEMENTWISE
+    );
     assert_eq!(max_pool_forward(context, &x, s), (max, from.clone()));
     let mut dx = vec![0.; len];
     for (o, i) in source.iter().enumerate() {
@@ -643,20 +702,24 @@ fn all_bits(s: &ConvShape) -> Vec<Vec<u32>> {
     }
     let (mean, variance) = batch_statistics(context, &x, s.in_channels);
     let ones = vec![1.; s.in_channels];
-    let params = NormParams {
-        relu: true,
-        ..NormParams::new([&mean, &variance], [&ones, &ones])
-    };
-    let y = norm_forward(context, &x, None, &params);
-    let mut dx = values(x.len(), 6);
-    let gradients = norm_backward(context, &mut dx, &NormBackward::new(&x, params));
-    results.extend([mean, variance, y, dx, gradients.gamma, gradients.beta]);
+    let params = NormParams::new([&mean, &variance], [&ones, &ones]);
+    for activation in Activation::ALL {
+        let params = NormParams {
+            activation,
+            ..params
+        };
+        let y = norm_forward(context, &x, None, &params);
+        let mut dx = values(x.len(), 6);
+        let gradients = norm_backward(context, &mut dx, &NormBackward::new(&x, params));
+        results.extend([y, dx, gradients.gamma, gradients.beta]);
+    }
+    results.extend([mean.clone(), variance.clone()]);
     let params = GroupParams {
         shape: grouped(s.batch, s.height * s.width, s.in_channels, 1),
         gamma: &ones,
         beta: &ones,
         epsilon: 1e-5,
-        relu: true,
+        activation: Activation::Relu,
     };
     let (y, statistics) = group_norm_forward(context, &x, &params);
     let mut dx = values(x.len(), 7);
@@ -737,7 +800,7 @@ fn a_group_norm_of_the_wrong_length_is_refused() {
         gamma: &[1.; 6],
         beta: &[0.; 6],
         epsilon: 1e-5,
-        relu: false,
+        activation: Activation::None,
     };
     group_norm_forward(&Context::default(), &[0.; 47], &params);
 }
@@ -760,6 +823,7 @@ fn a_pool_of_the_wrong_length_is_refused() {
     average_pool_forward(
         &Context::default(),
         &[0.; 13],
-        &PoolShape::new([1, 2, 2, 3], [2, 2, 0]),
+        &PoolShape::new([1, 2, 2, 3], Window::square(2, 2, 0)),
+        Divisor::Padded,
     );
 }

@@ -15,7 +15,11 @@ const HUGE: usize = 1 << 62;
 const ONE: usize = HUGE + 1;
 
 fn conv(batch: usize, in_channels: usize, out_channels: usize) -> ConvShape {
-    ConvShape::new([batch, 2, 2, in_channels], out_channels, [1, 1, 0])
+    ConvShape::new(
+        [batch, 2, 2, in_channels],
+        out_channels,
+        Window::square(1, 1, 0),
+    )
 }
 
 fn forward(context: &Context, x: &[f32], weight: &[f32], shape: &ConvShape) {
@@ -24,7 +28,7 @@ fn forward(context: &Context, x: &[f32], weight: &[f32], shape: &ConvShape) {
 }
 
 fn pool(batch: usize) -> PoolShape {
-    PoolShape::new([batch, 2, 2, 1], [1, 1, 0])
+    PoolShape::new([batch, 2, 2, 1], Window::square(1, 1, 0))
 }
 
 fn shortcut(batch: usize) -> ShortcutShape {
@@ -42,7 +46,7 @@ fn group(batch: usize) -> GroupParams<'static> {
         gamma: &[1.],
         beta: &[0.],
         epsilon: 1e-5,
-        relu: false,
+        activation: Activation::None,
     }
 }
 
@@ -128,22 +132,19 @@ fn convolutions() {
     refuses(
         "input of a convolution: expected the shape [4611686018427387904, 2, 2, 1] (more than a slice can hold), found 0 values",
         |context| {
-            let (kernel, padding) = (3, 1);
             let shape = ConvShape {
-                kernel,
-                padding,
+                window: Window::square(3, 1, 1),
                 ..conv(HUGE, 1, 1)
             };
             forward(context, &[], &[1.; 9], &shape);
         },
     );
     refuses(
-        "a convolution needs a window, a stride and a padding of at most",
+        "a convolution needs a window, a stride, a dilation and a padding of at most",
         |context| {
             // 2 + 2 padding is 0.
-            let padding = usize::MAX / 2;
             let shape = ConvShape {
-                padding,
+                window: Window::square(1, 1, usize::MAX / 2),
                 ..conv(1, 1, 1)
             };
             forward(context, &[1.; 4], &[1.], &shape);
@@ -156,13 +157,13 @@ fn pools_and_shortcuts() {
     refuses(
         "input of an average pool: expected the shape [4611686018427387904, 2, 2, 1] (more than a slice can hold), found 0 values",
         |context| {
-            average_pool_forward(context, &[], &pool(HUGE));
+            average_pool_forward(context, &[], &pool(HUGE), Divisor::Padded);
         },
     );
     refuses(
         "output gradient of an average pool: expected the shape [4611686018427387904, 2, 2, 1] (more than a slice can hold), found 0 values",
         |context| {
-            average_pool_backward(context, &[], &pool(HUGE));
+            average_pool_backward(context, &[], &pool(HUGE), Divisor::Padded);
         },
     );
     refuses(
@@ -312,7 +313,7 @@ fn tokens() {
     refuses(
         "input of a convolution: expected the shape [4611686018427387904, 1, 1, 4] (more than a slice can hold), found 0 values",
         |context| {
-            linear_forward(context, &[], &[1.; 16], &[0.; 4], None, &linear(HUGE));
+            linear_forward(context, &[], &[1.; 16], Some(&[0.; 4]), None, &linear(HUGE));
         },
     );
     refuses(

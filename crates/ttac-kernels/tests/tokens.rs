@@ -115,6 +115,56 @@ fn scores_of_any_size_make_a_softmax() {
 }
 
 #[test]
+fn softmaxes_of_awkward_widths() {
+    for [rows, columns] in [[3, 1], [130, 49], [7, 197], [5, 16], [2, 20_000], [0, 8]] {
+        let (x, dy) = (values(rows * columns, 1), values(rows * columns, 2));
+        let x: Vec<f32> = x.iter().map(|x| 20. * x).collect();
+        let (mut y, mut dx) = (Vec::new(), Vec::new());
+        for (x, dy) in x.chunks_exact(columns).zip(dy.chunks_exact(columns)) {
+            let most = x.iter().fold(f64::NEG_INFINITY, |m, &x| m.max(x.into()));
+            let e: Vec<f64> = x.iter().map(|&x| (f64::from(x) - most).exp()).collect();
+            let sum: f64 = e.iter().sum();
+            let p = e.iter().map(|e| e / sum);
+            let mean: f64 = p.clone().zip(dy).map(|(p, &dy)| p * f64::from(dy)).sum();
+            dx.extend(p.clone().zip(dy).map(|(p, &dy)| p * (f64::from(dy) - mean)));
+            y.extend(p);
+        }
+        on_every_isa(|context, isa| {
+            let found = softmax_forward(context, &x, columns);
+            let size = [rows, columns];
+            assert!(error(&found, &y) < TOLERANCE, "y, {isa:?}, {size:?}");
+            let found = softmax_backward(context, &dy, &found, columns);
+            assert!(error(&found, &dx) < TOLERANCE, "dx, {isa:?}, {size:?}");
+        });
+    }
+}
+
+/// A step along any direction changes the weighted sum of a softmax by the scalar product of direction and gradient.
+#[test]
+fn the_gradient_of_a_softmax_is_its_slope() {
+    let context = &Context::default();
+    let (x, dy, direction) = (values(33, 1), values(33, 2), values(33, 3));
+    let weighted = |by: f32| -> f64 {
+        let moved: Vec<f32> = x.iter().zip(&direction).map(|(x, d)| x + by * d).collect();
+        let y = softmax_forward(context, &moved, 11);
+        y.iter().zip(&dy).map(|(y, dy)| f64::from(y * dy)).sum()
+    };
+    let y = softmax_forward(context, &x, 11);
+    let dx = softmax_backward(context, &dy, &y, 11);
+    let expected: f64 = dx
+        .iter()
+        .zip(&direction)
+        .map(|(g, d)| f64::from(g * d))
+        .sum();
+    let slope = (weighted(1e-2) - weighted(-1e-2)) / 2e-2;
+    // Results of about 0.1 are rounded to 1e-8, over a step of 2e-2; the third derivatives, below 1, add 1e-4 / 6.
+    assert!(
+        (slope - expected).abs() < 3e-5,
+        "{slope} against {expected}"
+    );
+}
+
+#[test]
 fn layer_norms_of_awkward_widths() {
     for [rows, width] in [[3, 1], [130, 24], [7, 192], [5, 37], [1, 8], [0, 8]] {
         let (x, dy) = (values(rows * width, 1), values(rows * width, 2));
@@ -154,6 +204,14 @@ fn layer_norms_of_awkward_widths() {
             // The mean of values near 100 is rounded by up to 4e-6, which is 7e-6 of their deviation.
             let (found, statistics) = layer_norm_forward(context, &x, &gamma, &beta, epsilon);
             within("y", &found, &y, 2e-5);
+            let (sum, again) =
+                layer_norm_add_forward(context, &x, &gamma, &beta, epsilon, Some(&dy));
+            assert_eq!(again, statistics);
+            let later: Vec<f32> = found.iter().zip(&dy).map(|(y, r)| y + r).collect();
+            assert_eq!(
+                sum, later,
+                "the addition in the same pass has the same bits"
+            );
             let saved = LayerNormBackward::new(&x, &statistics, &gamma);
             let found = layer_norm_backward(context, &dy, &saved);
             within("dx", found.dx.as_deref().unwrap(), &dx, 2e-5);
@@ -174,6 +232,10 @@ fn layer_norms_of_awkward_widths() {
 fn linear_layers_of_awkward_shapes() {
     for [rows, inputs, outputs] in [
         [1, 1, 1],
+        [1, 131, 70],
+        [2, 64, 3],
+        [16, 100, 67],
+        [17, 100, 67],
         [7, 12, 20],
         [70, 37, 5],
         [300, 100, 70],
@@ -208,8 +270,13 @@ fn linear_layers_of_awkward_shapes() {
                 let error = error(found, expected);
                 assert!(error < TOLERANCE, "{what}, {isa:?}, {shape:?}: {error:.1e}");
             };
-            let found = linear_forward(context, &x, &w, &bias, Some(&residual), &shape);
+            let found = linear_forward(context, &x, &w, Some(&bias), Some(&residual), &shape);
             within("forward", &found, &y);
+            let alone = linear_forward(context, &x, &w, None, None, &shape);
+            let added =
+                |place: usize| f64::from(bias[place % outputs]) + f64::from(residual[place]);
+            let product: Vec<f64> = (0..y.len()).map(|place| y[place] - added(place)).collect();
+            within("product", &alone, &product);
             within("dx", &linear_input_gradient(context, &dy, &w, &shape), &dx);
             let (found, sums) = linear_weight_gradient(context, &x, &dy, &shape);
             within("dw", &found, &dw);
@@ -250,6 +317,40 @@ fn gelu_and_its_slope() {
 }
 
 #[test]
+fn gelu_by_a_hyperbolic_tangent_and_its_slope() {
+    // Beyond 10 the factor is 1, or nothing, in single precision.
+    let x: Vec<f32> = (-1400..=1400).map(|i| i as f32 / 100.).collect();
+    let c = (2. / std::f64::consts::PI).sqrt();
+    let exact = |x: f32| {
+        let x = f64::from(x);
+        let tanh = (c * (x + 0.044_715 * x.powi(3))).tanh();
+        let inner = c * (1. + 3. * 0.044_715 * x * x);
+        let slope = 0.5 * (1. + tanh) + 0.5 * x * (1. - tanh * tanh) * inner;
+        (0.5 * x * (1. + tanh), slope)
+    };
+    on_every_isa(|context, isa| {
+        let y = gelu_tanh_forward(context, &x);
+        let mut slope = vec![1.; x.len()];
+        assert_eq!(gelu_tanh_backward(context, &x, &mut slope), y, "{isa:?}");
+        for ((&x, &y), &slope) in x.iter().zip(&y).zip(&slope) {
+            let (value, expected) = exact(x);
+            // The error of the factor, an ulp or two, times `x`.
+            let allowed = 3e-7 * f64::from(x.abs().max(1.));
+            assert!((f64::from(y) - value).abs() < allowed, "{isa:?} gelu({x})");
+            assert!(
+                (f64::from(slope) - expected).abs() < 1e-6,
+                "{isa:?} slope({x})"
+            );
+        }
+        let ends = gelu_tanh_forward(context, &[1e30, -1e30, f32::NAN]);
+        assert!(
+            ends[0] == 1e30 && ends[1].abs() < 1e-6 && ends[2].is_nan(),
+            "{ends:?}"
+        );
+    });
+}
+
+#[test]
 fn the_same_bits_for_any_number_of_threads() {
     let context = &Context::default();
     let s = AttentionShape::new([3, 70], [2, 24]);
@@ -275,16 +376,19 @@ fn the_same_bits_for_any_number_of_threads() {
                 back.dx.unwrap(),
                 back.gamma,
                 back.beta,
-                linear_forward(context, &qkv, &weight, &beta, None, &shape),
+                linear_forward(context, &qkv, &weight, Some(&beta), None, &shape),
                 linear_weight_gradient(context, &qkv, &dy, &shape).0,
                 column_sums(context, &qkv, 144),
                 gelu_forward(context, &qkv),
+                gelu_tanh_forward(context, &qkv),
+                softmax_backward(context, &dy, &softmax_forward(context, &y, 48), 48),
                 y,
             ]
         })
     };
     let one = with(1);
     assert!(one == with(2));
+    assert!(one == with(3));
     assert!(one == with(5));
 }
 

@@ -59,8 +59,8 @@ impl Backbone for ThreeLayers {
         x.mean_dim(1).mean_dim(2).reshape([batch, channels])
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.fc
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.fc)
     }
 }
 

@@ -96,6 +96,19 @@ pub enum Error {
         nearest: Option<&'static str>,
     },
 
+    /// A network of another framework that cannot become a graph.
+    #[error("{op}{}: {problem}", if at.is_empty() { String::new() } else { format!(" in `{at}`") })]
+    Graph {
+        /// The path of the module, such as `layer1.0.conv1`; empty if it is unknown or the network as a whole is at fault.
+        at: String,
+        /// The function that is called there, such as `aten.conv2d.default`.
+        op: String,
+        /// What is wrong.
+        problem: String,
+        /// What to try.
+        hint: Option<String>,
+    },
+
     /// Two things that do not belong together.
     #[error("{what}: expected {expected}, found {found}")]
     Mismatch {
@@ -136,6 +149,26 @@ pub enum Error {
         method: String,
         /// The head it learns with.
         head: crate::method::Head,
+    },
+
+    /// A method was given a network without the layers it works with.
+    #[error("`{method}` needs {}, and this network has none", layers.describe())]
+    NoLayers {
+        /// The name of the method.
+        method: String,
+        /// The layers it works with.
+        layers: crate::method::Layers,
+    },
+
+    /// A stated bound was missed.
+    #[error("{what} differ: expected {bound}, found {found}")]
+    Missed {
+        /// What was compared.
+        what: String,
+        /// The bound.
+        bound: String,
+        /// What was found instead.
+        found: String,
     },
 
     /// Anchors without the moments that feature alignment compares.
@@ -234,7 +267,7 @@ impl Error {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => format!("the known ones are `{}`", crate::data::data_names().join("`, `")),
             }),
-            Self::Format { hint, .. } => hint.clone(),
+            Self::Format { hint, .. } | Self::Graph { hint, .. } => hint.clone(),
             Self::Weights { report, .. } => report.advice().map(|advice| advice.to_string()),
             Self::Diverged { .. } => Some(
                 "start again with a smaller learning rate; what was saved before this step is untouched"

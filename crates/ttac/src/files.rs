@@ -1,5 +1,6 @@
 //! Files that are either whole or not there.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -20,6 +21,14 @@ pub fn write_atomically_with<T, E: From<Error>>(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
+    write_file_atomically(path, |file| fill(file))
+}
+
+/// Writes content in the same way for which `fill` has to go back in the file.
+pub(crate) fn write_file_atomically<T, E: From<Error>>(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> Result<T, E>,
+) -> Result<T, E> {
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -27,7 +36,7 @@ pub fn write_atomically_with<T, E: From<Error>>(
         std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     }
     let mut file = AtomicWriteFile::open(path).map_err(Error::io("write", path))?;
-    let result = fill(&mut file)?;
+    let result = fill(file.as_file_mut())?;
     file.commit().map_err(Error::io("write", path))?;
     Ok(result)
 }

@@ -47,6 +47,7 @@ pub mod data;
 mod error;
 pub mod experiment;
 mod files;
+pub mod graph;
 pub mod input;
 pub mod loss;
 pub mod method;
@@ -64,6 +65,7 @@ pub mod train;
 
 pub use burn;
 pub use error::{Error, Result, nearest};
+pub(crate) use files::write_file_atomically;
 pub use files::{write_atomically, write_atomically_with};
 pub use model::Model;
 pub use remedy::Remedy;

@@ -209,6 +209,22 @@ pub struct Demo {
     /// Images under each corruption; with fewer there is less to learn from
     #[arg(long, value_name = "N", default_value = "4000")]
     pub images: NonZeroUsize,
+
+    /// A checkpoint of your own instead of the shipped one, with clean labelled images for it
+    #[arg(long, value_name = "FILE", requires = "data")]
+    pub model: Option<PathBuf>,
+
+    /// The anchors of that checkpoint; without them TTAC runs in its source-free form
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub anchors: Option<PathBuf>,
+
+    /// The data set that the checkpoint is for, which is corrupted on the fly, e.g. `image-folder`
+    #[arg(long, value_name = "NAME", requires = "model")]
+    pub data: Option<String>,
+
+    /// Where the data set lies
+    #[arg(long, value_name = "DIR", requires = "data")]
+    pub root: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

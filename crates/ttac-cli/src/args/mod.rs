@@ -19,7 +19,7 @@ pub use adapt::{Adapt, Bench, Demo};
 pub use anchors::Anchors;
 pub use data::{Corrupt, Fetch, Layout, Via};
 pub use eval::Eval;
-pub use model::{Export, Import, Info};
+pub use model::{Export, ExportFormat, Import, Info};
 pub use report::{Report, TableFormat};
 pub use source::{Corrupted, Source};
 pub use speed::{Speed, Work};
@@ -65,11 +65,11 @@ pub enum Command {
     Demo(Demo),
     /// Download a data set, check it and put it where the other commands look
     Fetch(Fetch),
-    /// Turn PyTorch weights or foreign safetensors into a ttac checkpoint
+    /// Turn a network or weights of PyTorch or another program into a ttac checkpoint
     Import(Import),
-    /// Write a checkpoint's weights as safetensors that PyTorch's `load_state_dict` accepts
+    /// Write a checkpoint for PyTorch: its weights, the `.pt2` it came from with new weights, or ONNX
     Export(Export),
-    /// Say what a checkpoint or weight file contains
+    /// Say what a checkpoint, a network or a file of weights contains
     Info(Info),
     /// Measure the error of a checkpoint on a data set, without adapting it
     Eval(Eval),

@@ -1,6 +1,7 @@
 //! Arguments of `speed`.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use ttac::kernels::{Algorithm, Implementation};
@@ -11,8 +12,17 @@ use super::parse::json_value;
 #[derive(Debug, clap::Args)]
 pub struct Speed {
     /// The architecture, e.g. `resnet20-cifar`
-    #[arg(long, value_name = "NAME")]
-    pub arch: String,
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "model",
+        conflicts_with = "model"
+    )]
+    pub arch: Option<String>,
+
+    /// A checkpoint instead of an architecture; its weights are used
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
 
     /// Change a field of the architecture, e.g. `--set width=32`
     #[arg(long, value_name = "FIELD=VALUE")]

@@ -1,18 +1,23 @@
 //! `ttac info`: says what a file contains.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 use serde_json::{Value, json};
 use ttac::Error;
 use ttac::archive::{self, Kind};
-use ttac::backbone::parameters;
+use ttac::backbone::{Architecture, parameters};
 use ttac::checkpoint::{Checkpoint, Header, InputContract, fingerprint, foreign_tensors};
+use ttac::graph::{Graph, TensorKind};
 
 use super::print;
 use crate::args::{Info, Options};
 use crate::device;
 
 pub fn run(args: &Info, options: &Options) -> anyhow::Result<()> {
+    if ttac::graph::is_program(&args.file) {
+        return describe_program(args, options);
+    }
     let bytes = std::fs::read(&args.file).map_err(Error::io("read", &args.file))?;
     if let Some(kind) = archive::kind_of(&bytes) {
         return describe_archive(args, options, kind, &bytes);
@@ -83,10 +88,7 @@ fn lines_of(header: &Header, values: usize, fingerprint: &str) -> anyhow::Result
     let from = provenance.source.as_ref();
     Ok([
         line("architecture", &format!("{name}, {values} values")),
-        line(
-            "configuration",
-            &serde_json::to_string(&header.architecture)?,
-        ),
+        line("configuration", &configuration(&header.architecture)?),
         line("classes", &classes),
         samples,
         line("objective", &name_of(&header.objective)),
@@ -97,6 +99,111 @@ fn lines_of(header: &Header, values: usize, fingerprint: &str) -> anyhow::Result
         from.map_or(String::new(), |source| line("from", source)),
     ]
     .concat())
+}
+
+/// Describes the configuration of a network: as JSON or, where that would fill the screen, by its operations.
+fn configuration(architecture: &Architecture) -> anyhow::Result<String> {
+    match architecture {
+        Architecture::Graph(config) => Ok(operations(&config.graph)),
+        other => Ok(serde_json::to_string(other)?),
+    }
+}
+
+/// Counts the operations of a graph: `53 conv2d, 52 batch-norm, ..`, the most frequent first.
+fn operations(graph: &Graph) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in &graph.nodes {
+        *counts.entry(node.op.name()).or_default() += 1;
+    }
+    listed(counts)
+}
+
+fn listed(counts: BTreeMap<&str, usize>) -> String {
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+    let counts = counts.iter().map(|(name, count)| format!("{count} {name}"));
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+/// Prints what a network of another framework consists of, and whether it can be imported.
+fn describe_program(args: &Info, options: &Options) -> anyhow::Result<()> {
+    let program = ttac::graph::read(&args.file)?;
+    let missing = ttac::graph::survey(&program);
+    let lowered = ttac::graph::lower(&program, None);
+    let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in &program.calls {
+        *calls.entry(&call.target).or_default() += 1;
+    }
+    let tensors: Vec<_> = program.tensors.values().collect();
+    let values: usize = tensors
+        .iter()
+        .map(|one| one.shape.iter().product::<usize>())
+        .sum();
+    let mut result = json!({
+        "kind": "network",
+        "calls": calls,
+        "tensors": tensors.len(),
+        "values": values,
+        "unsupported": missing,
+    });
+    let mut text = line("network", &args.file.display());
+    text += &line("tensors", &format!("{}, {values} values", tensors.len()));
+    text += &line("calls", &listed(calls));
+    match &lowered {
+        Ok(found) => {
+            let graph = &found.graph;
+            let [height, width] = graph.image_size();
+            let kind = |kind| {
+                graph
+                    .tensors
+                    .iter()
+                    .filter(|info| info.kind == kind)
+                    .count()
+            };
+            let norms = format!(
+                "{} scales and shifts, {} running statistics",
+                kind(TensorKind::Affine),
+                kind(TensorKind::Running)
+            );
+            let head = match graph.head.len() {
+                0 => "no linear layer: methods that need a classifier refuse it".to_owned(),
+                count => format!("{count} linear"),
+            };
+            text += &line("operations", &operations(graph));
+            text += &line("images", &format!("{height} x {width}"));
+            text += &line("norms", &norms);
+            text += &line("features", &graph.num_features());
+            text += &line("classes", &graph.num_classes());
+            text += &line("head", &head);
+            for note in &found.notes {
+                text += &line("note", note);
+            }
+            result["images"] = json!([height, width]);
+            result["features"] = graph.num_features().into();
+            result["classes"] = graph.num_classes().into();
+            result["head"] = graph.head.len().into();
+            result["notes"] = json!(found.notes);
+            text += "`ttac import` makes a checkpoint of it";
+        }
+        Err(error) => {
+            for (target, count, at) in &missing {
+                text += &line("unsupported", &format!("{count} {target}, first in `{at}`"));
+            }
+            result["problem"] = error.to_string().into();
+            text += &line("problem", error);
+        }
+    }
+    if args.tensors {
+        result["keys"] = tensors
+            .iter()
+            .map(|one| json!({ "key": one.key, "shape": one.shape }))
+            .collect();
+        for one in tensors {
+            let listed = format!("{} {:?}", one.key, one.shape);
+            write!(text, "\n{}", line("tensor", &listed).trim_end())?;
+        }
+    }
+    print(options.json, &result, text.trim_end())
 }
 
 /// Writes a name and what it stands for.

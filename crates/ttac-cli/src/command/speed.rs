@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use anyhow::bail;
 use serde_json::json;
 use ttac::backbone::layers::Linear;
 use ttac::backbone::{Adaptable, Backbone, Network, NormMode};
 use ttac::burn;
 use ttac::burn::module::{Module, Param};
 use ttac::burn::tensor::{Device, Tensor, TensorData};
-use ttac::checkpoint::InputContract;
+use ttac::checkpoint::{Checkpoint, InputContract};
 use ttac::data::{Batch, Clouds, Dataset, Images, SampleId, SetInfo};
 use ttac::kernels::Context;
 use ttac::loss::cross_entropy;
@@ -26,10 +27,22 @@ pub fn run(args: &Speed, options: &Options) -> anyhow::Result<()> {
 }
 
 fn measure(args: &Speed, options: &Options) -> anyhow::Result<()> {
-    let architecture = architecture(&args.arch, args.classes.get(), &args.set)?;
     let device = device::parse(&options.device)?;
     let start_megabytes = resident_megabytes("VmRSS:");
-    let network = architecture.init(0, &device)?;
+    let (architecture, network, name) = match (&args.arch, &args.model) {
+        (Some(name), _) => {
+            let architecture = architecture(name, args.classes.get(), &args.set)?;
+            let network = architecture.init(0, &device)?;
+            (architecture, network, name.clone())
+        }
+        (None, Some(path)) => {
+            let Checkpoint { header, network } = Checkpoint::load(path, &device)?;
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            (header.architecture, network, name.into_owned())
+        }
+        (None, None) => bail!("expected `--arch NAME` or `--model FILE`"),
+    };
+    let classes = architecture.num_classes();
     let batch = args.batch_size.get();
     let repeats = args.repeats.get();
     let mut parts_seconds = None;
@@ -46,7 +59,7 @@ fn measure(args: &Speed, options: &Options) -> anyhow::Result<()> {
             seconds
         }
         Work::Statistics => {
-            let given = Given::new(network.num_features(), args.classes.get(), &device);
+            let given = Given::new(network.num_features(), classes, &device);
             drop(network);
             adapt(args, &given, [given.num_features(), 1], &device)?
         }
@@ -54,7 +67,7 @@ fn measure(args: &Speed, options: &Options) -> anyhow::Result<()> {
     let (minimum, median) = (seconds[0], seconds[seconds.len() / 2]);
     let peak_megabytes = resident_megabytes("VmHWM:");
     let result = json!({
-        "architecture": args.arch,
+        "architecture": name,
         "work": format!("{:?}", args.work).to_lowercase(),
         "batch": batch,
         "minimum_seconds": minimum,
@@ -76,7 +89,7 @@ fn measure(args: &Speed, options: &Options) -> anyhow::Result<()> {
     });
     let text = format!(
         "{} batch {batch}: {:.1} ms at best, {:.1} ms in the middle of {} runs, {:.0} images/s{memory}{parts}",
-        args.arch,
+        name,
         1e3 * minimum,
         1e3 * median,
         seconds.len(),
@@ -157,7 +170,7 @@ fn adapt<B: Backbone + Sync + 'static>(
             .with_field("filter.mode", "none")?
             .with_field("class_covariance", covariance.trim_matches('"'))?;
     }
-    let source = MadeUp::new(args.classes.get(), size);
+    let source = MadeUp::new(network.num_classes(), size);
     let input = InputContract::measured(&source, 100)?;
     let anchors = AnchorConfig {
         labels: SourceLabels::True,
@@ -217,8 +230,8 @@ impl Backbone for Given {
         first * self.scale.val().unsqueeze()
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.fc
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.fc)
     }
 }
 

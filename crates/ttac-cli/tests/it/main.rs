@@ -6,6 +6,9 @@ mod adapt;
 /// Corrupted data sets: layout, seeds, blocks, resuming, every mistake.
 mod corrupt;
 
+/// Networks that come as graphs.
+mod graphs;
+
 /// The first thing that is tried.
 mod demo;
 

@@ -11,12 +11,14 @@ use super::kernel::{
 };
 use super::ops::ConvOptions;
 use crate::Context;
+use crate::activation::kernel::Activation;
 use crate::core::autodiff_sums::{Parents, Step};
 use crate::core::buffer::{dense, shape_of, tensor, values};
 use crate::core::extension::{Optional, StatisticsSource, dims, record};
 use crate::norm::burn::{Norm, NormState};
 use crate::norm::kernel::Normalise;
 use crate::norm::ops::BatchNormOptions;
+use crate::tokens::kernel::column_sums;
 
 /// The options of a norm and of the convolution of its result.
 #[derive(Clone, Debug)]
@@ -36,6 +38,7 @@ pub trait ConvOps: Backend {
     fn fast_conv2d(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
+        #[extension_type] bias: Optional<Self>,
         #[extension_type] residual: Optional<Self>,
         options: ConvOptions,
         context: Context,
@@ -58,12 +61,18 @@ impl ConvOps for Flex {
     fn fast_conv2d(
         x: FlexTensor,
         weight: FlexTensor,
+        bias: Optional<Self>,
         residual: Optional<Self>,
         options: ConvOptions,
         context: Context,
     ) -> FlexTensor {
         let shape = conv_shape(&shape_of(&x), &shape_of(&weight), options);
-        Call::new(shape, &context).forward(x, weight, residual.into_option())
+        let bias = bias.into_option().map(dense);
+        let call = Call {
+            bias: bias.as_ref().map(values),
+            ..Call::new(shape, &context)
+        };
+        call.forward(x, weight, residual.into_option())
     }
 
     fn fast_norm_conv2d(
@@ -89,8 +98,8 @@ pub(crate) struct Call<'a> {
     pub(crate) norm: Option<Normalise<'a>>,
     /// One value for each output channel, added to the result.
     pub(crate) bias: Option<&'a [f32]>,
-    /// Whether negative results become 0.
-    pub(crate) relu: bool,
+    /// What is applied to the result.
+    pub(crate) activation: Activation,
     pub(crate) context: &'a Context,
 }
 
@@ -101,7 +110,7 @@ impl<'a> Call<'a> {
             shape,
             norm: None,
             bias: None,
-            relu: false,
+            activation: Activation::None,
             context,
         }
     }
@@ -117,7 +126,7 @@ impl<'a> Call<'a> {
         let epilogue = Epilogue {
             bias: self.bias,
             residual: residual.as_ref().map(values),
-            relu: self.relu,
+            activation: self.activation,
         };
         let (shape, context) = (&self.shape, self.context);
         let (algorithm, input) = (context.algorithm(), self.input(&x));
@@ -142,8 +151,7 @@ impl<'a> Call<'a> {
         let (shape, context) = (&self.shape, self.context);
         let (algorithm, input) = (context.algorithm(), self.input(&x));
         let gradient = conv_weight_gradient(context, input, values(dy), shape, algorithm);
-        let (o, i, k) = (shape.out_channels, shape.in_channels, shape.kernel);
-        tensor(context, gradient, [o, i, k, k])
+        tensor(context, gradient, shape.weight_shape())
     }
 
     /// The gradient of the (normalised) input, plus `other`.
@@ -185,9 +193,11 @@ fn norm_convolve(
 
 /// The sizes of a convolution of tensors.
 pub(crate) fn conv_shape(x: &Shape, weight: &Shape, options: ConvOptions) -> ConvShape {
-    let [out_channels, _, kernel, _] = dims(weight);
-    let window = [kernel, options.stride, options.padding];
-    ConvShape::new(dims(x), out_channels, window)
+    let [out_channels, _, height, width] = dims(weight);
+    ConvShape {
+        groups: options.groups,
+        ..ConvShape::new(dims(x), out_channels, options.window([height, width]))
+    }
 }
 
 // ------------------------------------------------------------------------------------- autodiff
@@ -196,38 +206,43 @@ impl<C: CheckpointStrategy> ConvOps for Autodiff<Flex, C> {
     fn fast_conv2d(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
+        bias: Optional<Self>,
         residual: Optional<Self>,
         options: ConvOptions,
         context: Context,
     ) -> FloatTensor<Self> {
         let shape = conv_shape(&x.shape(), &weight.shape(), options);
-        let nodes = [x.node(), weight.node()];
-        let residual = residual.into_option();
-        let third = residual.as_ref().map(FloatTensor::<Self>::node);
+        let (first, second) = (x.node(), weight.node());
+        let (bias, residual) = (bias.into_option(), residual.into_option());
+        let more = [&bias, &residual].map(|part| part.as_ref().map(FloatTensor::<Self>::node));
+        let bias = bias.map(|bias| dense(bias.into_primitive()));
         let residual = residual.map(FloatTensor::<Self>::into_primitive);
         let (want_x, want_weight) = (x.is_tracked(), weight.is_tracked());
         let (x, weight) = (x.into_primitive(), weight.into_primitive());
-        // The number of parents is part of the type, hence the two arms below.
+        let call = Call {
+            bias: bias.as_ref().map(values),
+            ..Call::new(shape, &context)
+        };
+        // The number of parents is part of the type, hence the arms below.
         macro_rules! record_conv {
             ($parents:expr) => {
                 record!(
                     $parents,
-                    Call::new(shape, &context).forward(x, weight, residual),
+                    call.forward(x, weight, residual),
                     ConvState {
                         shape,
                         x: want_weight.then(|| x.clone()),
                         weight: want_x.then(|| weight.clone()),
+                        has_bias: bias.is_some(),
                         context: context.clone(),
                     }
                 )
             };
         }
-        match third {
-            None => record_conv!(nodes),
-            Some(third) => {
-                let [first, second] = nodes;
-                record_conv!([first, second, third])
-            }
+        match more {
+            [None, None] => record_conv!([first, second]),
+            [Some(third), None] | [None, Some(third)] => record_conv!([first, second, third]),
+            [Some(third), Some(fourth)] => record_conv!([first, second, third, fourth]),
         }
     }
 
@@ -285,10 +300,12 @@ struct ConvState {
     shape: ConvShape,
     x: Option<FlexTensor>,
     weight: Option<FlexTensor>,
+    /// Whether the third parent is the bias.
+    has_bias: bool,
     context: Context,
 }
 
-/// Parents: input, weights and, if there are three, the residual.
+/// Parents: input, weights, then the bias and the residual, each if there is one.
 impl Step for ConvState {
     fn context(&self) -> &Context {
         &self.context
@@ -303,7 +320,12 @@ impl Step for ConvState {
             let gradient = call.input_gradient(&dy, weight, parents.other.as_ref());
             parents.give(0, gradient);
         }
-        parents.give(2, dy);
+        if self.has_bias && parents.wants(2) {
+            let channels = self.shape.out_channels;
+            let sums = column_sums(&self.context, values(&dy), channels);
+            parents.give(2, tensor(&self.context, sums, [channels]));
+        }
+        parents.give(if self.has_bias { 3 } else { 2 }, dy);
     }
 }
 
@@ -342,7 +364,11 @@ impl Step for NormConvState {
         let dx = weight.map(|weight| Call::new(shape, context).input_gradient(&dy, weight, None));
         parents.give(4, dy);
         if let (Some(x), Some(dx)) = (x, dx) {
-            let state = NormState { x, y: None, norm };
+            let state = NormState {
+                x,
+                added: None,
+                norm,
+            };
             state.backward_with(dx, parents, None);
         }
     }

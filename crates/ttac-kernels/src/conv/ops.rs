@@ -6,60 +6,90 @@ use burn::tensor::Tensor;
 use super::burn::{Call, ConvOps, NormConvOptions, conv_shape};
 use super::composed;
 use crate::core::extension::{Optional, StatisticsSource, flex, kernels_for};
+use crate::core::window::Window;
 use crate::norm::composed::batch_norm as composed_batch_norm;
 use crate::norm::ops::{BatchNormOptions, Normalised, batch_norm, check_channels};
 
-/// Stride and zero padding of a convolution, the same in both directions.
+/// The options of a convolution: its window without the kernel, whose size the weights tell, and its groups. Everything is given for rows first, then for columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvOptions {
-    /// The distance between two neighbouring windows.
-    pub stride: usize,
-    /// The number of zeros that are added on each side.
-    pub padding: usize,
+    /// The distance between neighbouring places of the kernel, in pixels.
+    pub stride: [usize; 2],
+    /// The number of zeros that are added before and after each axis: above and below, left and right.
+    pub padding: [[usize; 2]; 2],
+    /// The distance between neighbouring taps of the kernel, in pixels.
+    pub dilation: [usize; 2],
+    /// The number of groups of channels that do not see each other.
+    pub groups: usize,
+}
+
+impl ConvOptions {
+    /// Makes the options of a convolution in one group, without dilation, with the same stride along both axes and the same padding on every side.
+    pub const fn square(stride: usize, padding: usize) -> Self {
+        Self {
+            stride: [stride; 2],
+            padding: [[padding; 2]; 2],
+            dilation: [1; 2],
+            groups: 1,
+        }
+    }
+
+    /// Returns the window of a kernel.
+    pub(crate) const fn window(&self, kernel: [usize; 2]) -> Window {
+        Window {
+            kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+        }
+    }
 }
 
 /// Convolves, without a bias.
 ///
 /// # Shapes
 /// - `x`: `[batch, height, width, in_channels]`
-/// - `weight`: `[out_channels, in_channels, k, k]` (PyTorch's order)
+/// - `weight`: `[out_channels, in_channels / groups, kernel height, kernel width]` (PyTorch's order)
 /// - result: `[batch, out_height, out_width, out_channels]`
 ///
 /// # Panics
-/// If the channels of `x` and `weight` differ, or the window does not fit the padded image.
+/// If the channels of `x`, `weight` and the groups do not fit, or the window does not fit the padded image.
 pub fn conv2d(x: Tensor<4>, weight: Tensor<4>, options: ConvOptions) -> Tensor<4> {
-    convolution(x, weight, None, options)
+    conv2d_add(x, weight, None, None, options)
 }
 
-/// Does what [`conv2d`] does and adds a `residual` of the result's shape, in one pass.
+/// Does what [`conv2d`] does and adds a `bias`, `[out_channels]`, and a `residual` of the result's shape, in one pass: `conv(x) [+ bias] [+ residual]`.
+///
+/// The gradient of the bias is the sum of the result's gradient over all images and pixels, that of the residual is the result's gradient itself.
 ///
 /// # Panics
-/// As [`conv2d`], or if the residual has another shape.
+/// As [`conv2d`], or if the bias or the residual has another shape.
 pub fn conv2d_add(
     x: Tensor<4>,
     weight: Tensor<4>,
-    residual: Tensor<4>,
-    options: ConvOptions,
-) -> Tensor<4> {
-    convolution(x, weight, Some(residual), options)
-}
-
-fn convolution(
-    x: Tensor<4>,
-    weight: Tensor<4>,
+    bias: Option<Tensor<1>>,
     residual: Option<Tensor<4>>,
     options: ConvOptions,
 ) -> Tensor<4> {
     check_conv(&x, &weight, residual.as_ref(), options);
+    if let Some(bias) = &bias {
+        let [channels, ..] = weight.dims();
+        assert_eq!(
+            bias.dims(),
+            [channels],
+            "conv2d_add: bias and output channels"
+        );
+    }
     match kernels_for(&x) {
         Some(context) => Tensor::from_dispatch(Dispatch::fast_conv2d(
             x.into_dispatch(),
             weight.into_dispatch(),
+            Optional::new(bias),
             Optional::new(residual),
             options,
             context,
         )),
-        None => composed::conv2d(x, weight, residual, options),
+        None => composed::conv2d(x, weight, bias, residual, options),
     }
 }
 
@@ -69,25 +99,29 @@ fn check_conv(
     residual: Option<&Tensor<4>>,
     options: ConvOptions,
 ) {
-    let ([_, height, width, channels], [_, expected, kernel, other]) = (x.dims(), weight.dims());
+    let [batch, height, width, channels] = x.dims();
+    let [out_channels, per_group, kernel_height, kernel_width] = weight.dims();
     assert!(
-        channels == expected && kernel == other,
-        "conv2d: input {:?} does not fit weight {:?}",
+        channels == per_group * options.groups
+            && options.groups > 0
+            && out_channels.is_multiple_of(options.groups),
+        "conv2d: input {:?} does not fit weight {:?} in {} groups",
         x.dims(),
-        weight.dims()
+        weight.dims(),
+        options.groups
     );
+    let window = options.window([kernel_height, kernel_width]);
+    window.check("conv2d", &options);
+    let [out_height, out_width] = window.places([height, width]);
     assert!(
-        height.min(width) + 2 * options.padding >= kernel,
-        "conv2d: window of {kernel} does not fit input {:?} with padding {}",
-        x.dims(),
-        options.padding
+        out_height > 0 && out_width > 0,
+        "conv2d: the window does not fit input {:?}: {window:?}",
+        x.dims()
     );
     if let Some(residual) = residual {
-        let places = |edge: usize| (edge + 2 * options.padding - kernel) / options.stride + 1;
-        let ([batch, ..], [channels, ..]) = (x.dims(), weight.dims());
         assert_eq!(
             residual.dims(),
-            [batch, places(height), places(width), channels],
+            [batch, out_height, out_width, out_channels],
             "conv2d_add: residual and result"
         );
     }
@@ -130,7 +164,7 @@ pub fn conv_norm_inference(
         shape: conv_shape(&x.shape(), &weight.shape(), options),
         norm: None,
         bias: Some(&bias),
-        relu: norm.relu,
+        activation: norm.activation,
         context: &context,
     };
     let y = call.forward(flex(x), flex(weight), residual.map(flex));
@@ -162,7 +196,7 @@ pub fn norm_conv2d(
     check_conv(&x, &weight, residual.as_ref(), options);
     let Some(context) = kernels_for(&x) else {
         let normalised = composed_batch_norm(x, (gamma, beta), None, statistics, norm);
-        let y = composed::conv2d(normalised.y, weight, residual, options);
+        let y = composed::conv2d(normalised.y, weight, None, residual, options);
         return Normalised { y, ..normalised };
     };
     Normalised::from_dispatch(Dispatch::fast_norm_conv2d(

@@ -27,6 +27,31 @@ pub(crate) fn dense(tensor: FlexTensor) -> FlexTensor {
     }
 }
 
+/// Makes the values along the tensor's last axis lie side by side, and every other step in memory go forward. It copies only if it must: most views, permuted or
+/// sliced, are so already, as long as their last axis is that of the tensor they show.
+pub(crate) fn strided(tensor: FlexTensor) -> FlexTensor {
+    assert_eq!(tensor.dtype(), DType::F32, "kernels compute in f32");
+    let layout = tensor.layout();
+    let beside = |last: usize| layout.shape()[last] == 1 || layout.strides()[last] == 1;
+    let last = layout.num_dims().checked_sub(1);
+    let forward = layout.strides().iter().all(|&stride| stride >= 0);
+    if forward && last.is_none_or(beside) {
+        tensor
+    } else {
+        tensor.to_contiguous()
+    }
+}
+
+/// Returns the memory of a [`strided`] tensor from its first element on, and the steps along its `D` axes.
+pub(crate) fn rows_in_place<const D: usize>(tensor: &FlexTensor) -> (&[f32], [usize; D]) {
+    let layout = tensor.layout();
+    let strides = layout.strides();
+    let step = |axis: usize| usize::try_from(strides[axis]).expect("steps go forward");
+    let memory = tensor.storage::<f32>();
+    let values = memory.get(layout.start_offset()..).unwrap_or_default();
+    (values, std::array::from_fn(step))
+}
+
 /// Returns the elements of a [`dense`] tensor.
 pub(crate) fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.storage::<f32>()

@@ -6,7 +6,9 @@
 //! | [`parallel`] | outputs that several tasks fill |
 //! | [`recycle`] | a free list of large buffers |
 //! | [`shape`] | products of sizes, checked before memory is touched |
+//! | [`window`] | windows that move over images |
 //! | [`elementwise`] | additions |
+//! | [`walk`] | the walk over a tensor with values per channel |
 //! | `buffer` | tensors from kernels' buffers and back, without copies |
 //! | `autodiff_sums` | gradients that meet at a tensor, added inside the kernels |
 //! | `extension` | types of arguments and helpers for the ops of Burn's CPU backend |
@@ -22,3 +24,5 @@ pub(crate) mod parallel;
 pub(crate) mod recycle;
 pub(crate) mod shape;
 pub(crate) mod simd;
+pub(crate) mod walk;
+pub(crate) mod window;

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 /// The largest number of floats that a slice can hold.
 const MOST: usize = isize::MAX as usize / size_of::<f32>();
 
-/// The largest kernel, stride or padding. Products of two of them, and sums of such products, stay far below the largest integer.
+/// The largest kernel, stride, dilation or padding. Products of two of them, and sums of such products, stay far below the largest integer.
 const MOST_OF_WINDOW: usize = 1 << (usize::BITS / 2 - 2);
 
 /// The number of elements of a shape, if a slice could hold them.
@@ -44,34 +44,52 @@ pub(crate) fn check_len(what: &str, found: usize, expected: &[usize], whole: &dy
     panic!("{what}: expected the shape {expected:?}{note}, found {found} values, for {whole:?}");
 }
 
-/// Checks the sizes of a square window that moves over images.
+/// Checks the sizes of a window that moves over images, along one axis.
 ///
 /// # Panics
-/// If the kernel or the stride is 0, or any of the three is absurdly large.
-pub(crate) fn check_window(what: &str, [kernel, stride, padding]: [usize; 3], whole: &dyn Debug) {
+/// If the kernel, the stride or the dilation is 0, or any of the sizes is absurdly large.
+pub(crate) fn check_window(
+    what: &str,
+    [kernel, stride, dilation]: [usize; 3],
+    padding: [usize; 2],
+    whole: &dyn Debug,
+) {
     assert!(
-        kernel > 0 && stride > 0,
-        "{what} needs a window and a stride of at least 1, found {whole:?}"
+        kernel > 0 && stride > 0 && dilation > 0,
+        "{what} needs a window, a stride and a dilation of at least 1, found {whole:?}"
     );
+    let largest = kernel
+        .max(stride)
+        .max(dilation)
+        .max(padding[0])
+        .max(padding[1]);
     assert!(
-        kernel.max(stride).max(padding) <= MOST_OF_WINDOW,
-        "{what} needs a window, a stride and a padding of at most {MOST_OF_WINDOW}, found {whole:?}"
+        largest <= MOST_OF_WINDOW,
+        "{what} needs a window, a stride, a dilation and a padding of at most {MOST_OF_WINDOW}, found {whole:?}"
     );
 }
 
-/// How often a window fits along an edge with `padding` on both sides.
+/// Returns the length of an edge with `padding` before and after it.
+///
+/// # Panics
+/// If it is longer than any slice.
+pub(crate) fn padded(edge: usize, padding: [usize; 2]) -> usize {
+    let padded = padding[0]
+        .checked_add(padding[1])
+        .and_then(|p| p.checked_add(edge));
+    padded.filter(|&padded| padded <= MOST).unwrap_or_else(|| {
+        panic!("an edge of {edge} with a padding of {padding:?} has more than {MOST} places")
+    })
+}
+
+/// Returns how often a window of `span` pixels fits along an edge with `padding` before and after it.
 ///
 /// # Panics
 /// If the padded edge is longer than any slice. (The sizes of the window were checked.)
-pub(crate) fn places(edge: usize, [kernel, stride, padding]: [usize; 3]) -> usize {
-    let padded = padding.checked_mul(2).and_then(|p| p.checked_add(edge));
-    let padded = padded.filter(|&padded| padded <= MOST).unwrap_or_else(|| {
-        panic!("an edge of {edge} with a padding of {padding} on both sides has more than {MOST} places")
-    });
-    if padded < kernel {
-        0
-    } else {
-        (padded - kernel) / stride + 1
+pub(crate) fn places(edge: usize, span: usize, stride: usize, padding: [usize; 2]) -> usize {
+    match padded(edge, padding).checked_sub(span) {
+        None => 0,
+        Some(rest) => rest / stride + 1,
     }
 }
 
@@ -95,6 +113,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "an edge of 8 with a padding of")]
     fn a_padding_that_wraps_is_refused() {
-        places(8, [3, 1, usize::MAX / 2]);
+        places(8, 3, 1, [usize::MAX / 2; 2]);
     }
 }

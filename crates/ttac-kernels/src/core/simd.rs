@@ -77,6 +77,11 @@ impl Isa {
         self.run_safely(Sizes).1
     }
 
+    /// Returns how many sums a register tile may hold.
+    pub(crate) fn sums(self) -> usize {
+        self.run_safely(Sizes).2
+    }
+
     /// Runs a kernel with this instruction set.
     ///
     /// # Safety
@@ -139,18 +144,18 @@ impl<R, F: FnOnce() -> R> Kernel<R> for Loops<F> {
 // SAFETY: it calls a safe function.
 unsafe impl<R, F: FnOnce() -> R> SafeKernel<R> for Loops<F> {}
 
-/// Lanes and panel of an instruction set.
+/// Lanes, panel and sums of an instruction set.
 struct Sizes;
 
-impl Kernel<(usize, usize)> for Sizes {
+impl Kernel<(usize, usize, usize)> for Sizes {
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> (usize, usize) {
-        (S::LANES, S::PANEL)
+    unsafe fn run<S: Simd>(self) -> (usize, usize, usize) {
+        (S::LANES, S::PANEL, S::SUMS)
     }
 }
 
-// SAFETY: it reads two constants.
-unsafe impl SafeKernel<(usize, usize)> for Sizes {}
+// SAFETY: it reads three constants.
+unsafe impl SafeKernel<(usize, usize, usize)> for Sizes {}
 
 /// Multiplies and adds in registers alone, `rounds` times as many as they hold, and returns how many operations that were. Benchmarks compare with it, as
 /// the processor's peak.
@@ -199,6 +204,8 @@ pub(crate) trait Simd: Copy + 'static {
     /// Vectors of output channels side by side in a register tile: 2 or 4. More of them need fewer loads per FMA.
     const PANEL: usize;
 
+    /// Lane `l` is lane `l ^ BY` of `v`, for `BY` of 1, 2, 4 or 8, below `LANES`.
+    unsafe fn exchange<const BY: usize>(v: Self::V) -> Self::V;
     unsafe fn splat(x: f32) -> Self::V;
     unsafe fn load(p: *const f32) -> Self::V;
     unsafe fn store(p: *mut f32, v: Self::V);
@@ -211,6 +218,15 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn relu(v: Self::V) -> Self::V;
     /// `v` where `gate <= 0` is false, else 0.
     unsafe fn gate(gate: Self::V, v: Self::V) -> Self::V;
+    /// `a` where `gate <= 0` is false, else `b`.
+    unsafe fn select(gate: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    /// The larger of both; where `v` is NaN it stays NaN.
+    unsafe fn at_least(v: Self::V, bound: Self::V) -> Self::V;
+    /// The smaller of both; where `v` is NaN it stays NaN.
+    unsafe fn at_most(v: Self::V, bound: Self::V) -> Self::V;
+    /// `2^n` for the integers `n` that adding `1.5 * 2^23` left in the low bits of `v`, for `-127 <= n <= 128`: the first gives 0, the last infinity.
+    unsafe fn power_of_two(v: Self::V) -> Self::V;
     /// The four floats at `p`, again and again.
     unsafe fn quad(p: *const f32) -> Self::V;
     /// Every four lanes turned by `BY`: lane `4 m + i` is lane `4 m + (i + BY) % 4` of `v`.
@@ -288,6 +304,10 @@ impl Simd for Portable {
     const PANEL: usize = 2;
 
     #[inline(always)]
+    unsafe fn exchange<const BY: usize>(v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| v[(i ^ BY) % 4])
+    }
+    #[inline(always)]
     unsafe fn splat(x: f32) -> [f32; 4] {
         [x; 4]
     }
@@ -326,6 +346,26 @@ impl Simd for Portable {
         std::array::from_fn(|i| if gate[i] <= 0. { 0. } else { v[i] })
     }
     #[inline(always)]
+    unsafe fn select(gate: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if gate[i] <= 0. { b[i] } else { a[i] })
+    }
+    #[inline(always)]
+    unsafe fn div(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    unsafe fn at_least(v: [f32; 4], bound: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if v[i] < bound[i] { bound[i] } else { v[i] })
+    }
+    #[inline(always)]
+    unsafe fn at_most(v: [f32; 4], bound: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if v[i] > bound[i] { bound[i] } else { v[i] })
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(v: [f32; 4]) -> [f32; 4] {
+        v.map(|v| f32::from_bits(v.to_bits().wrapping_add(127) << 23))
+    }
+    #[inline(always)]
     unsafe fn quad(p: *const f32) -> [f32; 4] {
         // SAFETY: the caller vouches for four floats at `p`.
         unsafe { Self::load(p) }
@@ -349,9 +389,13 @@ impl Simd for Portable {
 macro_rules! intrinsics {
     (
         $(#[$meta:meta])* $name:ident, $vector:ty, features $features:literal, lanes $lanes:literal, sums $sums:literal, panel $panel:literal,
+        exchange |$e:ident| [$exchange1:expr, $exchange2:expr, $exchange4:expr, $exchange8:expr],
+        $(first |$load_p:ident, $load_n:ident| $load_first:expr, |$store_p:ident, $store_v:ident, $store_n:ident| $store_first:expr,)?
         splat $splat:ident, load $load:ident, store $store:ident, add $add:ident, sub $sub:ident, mul $mul:ident,
         fma |$a:ident, $b:ident, $c:ident| $fma:expr, relu |$v:ident| $relu:expr, gate |$g:ident, $w:ident| $gate:expr,
-        quad |$p:ident| $quad:expr, turn |$t:ident| [$turn1:expr, $turn2:expr, $turn3:expr], merge |$m:ident| $merge:expr
+        quad |$p:ident| $quad:expr, turn |$t:ident| [$turn1:expr, $turn2:expr, $turn3:expr], merge |$m:ident| $merge:expr,
+        div $div:ident, max |$max_v:ident, $max_bound:ident| $max:expr, min |$min_v:ident, $min_bound:ident| $min:expr,
+        select |$sg:ident, $sa:ident, $sb:ident| $select:expr, power |$pv:ident| $power:expr
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy)]
@@ -365,6 +409,27 @@ macro_rules! intrinsics {
             const SUMS: usize = $sums;
             const PANEL: usize = $panel;
 
+            #[inline(always)]
+            unsafe fn exchange<const BY: usize>($e: $vector) -> $vector {
+                unsafe {
+                    match BY {
+                        1 => $exchange1,
+                        2 => $exchange2,
+                        4 => $exchange4,
+                        _ => $exchange8,
+                    }
+                }
+            }
+            $(
+                #[inline(always)]
+                unsafe fn load_partial($load_p: *const f32, $load_n: usize) -> $vector {
+                    unsafe { if $load_n >= $lanes { $load($load_p) } else { $load_first } }
+                }
+                #[inline(always)]
+                unsafe fn store_partial($store_p: *mut f32, $store_v: $vector, $store_n: usize) {
+                    unsafe { if $store_n >= $lanes { $store($store_p, $store_v) } else { $store_first } }
+                }
+            )?
             #[inline(always)]
             unsafe fn splat(x: f32) -> $vector { unsafe { $splat(x) } }
             #[inline(always)]
@@ -383,6 +448,16 @@ macro_rules! intrinsics {
             unsafe fn relu($v: $vector) -> $vector { unsafe { $relu } }
             #[inline(always)]
             unsafe fn gate($g: $vector, $w: $vector) -> $vector { unsafe { $gate } }
+            #[inline(always)]
+            unsafe fn select($sg: $vector, $sa: $vector, $sb: $vector) -> $vector { unsafe { $select } }
+            #[inline(always)]
+            unsafe fn div(a: $vector, b: $vector) -> $vector { unsafe { $div(a, b) } }
+            #[inline(always)]
+            unsafe fn at_least($max_v: $vector, $max_bound: $vector) -> $vector { unsafe { $max } }
+            #[inline(always)]
+            unsafe fn at_most($min_v: $vector, $min_bound: $vector) -> $vector { unsafe { $min } }
+            #[inline(always)]
+            unsafe fn power_of_two($pv: $vector) -> $vector { unsafe { $power } }
             #[inline(always)]
             unsafe fn quad($p: *const f32) -> $vector { unsafe { $quad } }
             #[inline(always)]
@@ -415,9 +490,22 @@ mod x86 {
     #[allow(clippy::wildcard_imports)] // a dozen intrinsics named only once each
     use std::arch::x86_64::*;
 
+    /// The mask of the first `n <= 8` lanes.
+    ///
+    /// # Safety
+    /// The processor has AVX.
+    #[inline(always)]
+    unsafe fn first_lanes(n: usize) -> __m256i {
+        const ONES_AND_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+        // SAFETY: eight of the sixteen numbers, from `8 - n` on.
+        unsafe { _mm256_loadu_si256(ONES_AND_ZEROS[8 - n..].as_ptr().cast()) }
+    }
+
     intrinsics!(
         /// AVX2 with FMA.
         Avx2, __m256, features "avx2,fma", lanes 8, sums 12, panel 2,
+        exchange |v| [_mm256_permute_ps::<0b10_11_00_01>(v), _mm256_permute_ps::<0b01_00_11_10>(v), _mm256_permute2f128_ps::<1>(v, v), v],
+        first |p, n| _mm256_maskload_ps(p, first_lanes(n)), |p, v, n| _mm256_maskstore_ps(p, first_lanes(n), v),
         splat _mm256_set1_ps, load _mm256_loadu_ps, store _mm256_storeu_ps, add _mm256_add_ps, sub _mm256_sub_ps, mul _mm256_mul_ps,
         fma |a, b, c| _mm256_fmadd_ps(a, b, c),
         // `max` returns its second operand when one is NaN.
@@ -425,19 +513,31 @@ mod x86 {
         gate |g, v| _mm256_andnot_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(g, _mm256_setzero_ps()), v),
         quad |p| { let quad = _mm_loadu_ps(p); _mm256_set_m128(quad, quad) },
         turn |v| [_mm256_permute_ps::<0b00_11_10_01>(v), _mm256_permute_ps::<0b01_00_11_10>(v), _mm256_permute_ps::<0b10_01_00_11>(v)],
-        merge |v| _mm256_blend_ps::<0b1100_1100>(_mm256_blend_ps::<0b1010_1010>(v[0], v[1]), _mm256_blend_ps::<0b1010_1010>(v[2], v[3]))
+        merge |v| _mm256_blend_ps::<0b1100_1100>(_mm256_blend_ps::<0b1010_1010>(v[0], v[1]), _mm256_blend_ps::<0b1010_1010>(v[2], v[3])),
+        // `max` and `min` return their second operand when one is NaN.
+        div _mm256_div_ps, max |v, bound| _mm256_max_ps(bound, v), min |v, bound| _mm256_min_ps(bound, v),
+        select |g, a, b| _mm256_blendv_ps(a, b, _mm256_cmp_ps::<_CMP_LE_OQ>(g, _mm256_setzero_ps())),
+        power |v| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(127))))
     );
 
     intrinsics!(
         /// AVX-512F.
         Avx512, __m512, features "avx512f,avx2,fma", lanes 16, sums 24, panel 4,
+        exchange |v| [
+            _mm512_permute_ps::<0b10_11_00_01>(v), _mm512_permute_ps::<0b01_00_11_10>(v),
+            _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v), _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v)
+        ],
+        first |p, n| _mm512_maskz_loadu_ps((1 << n) - 1, p), |p, v, n| _mm512_mask_storeu_ps(p, (1 << n) - 1, v),
         splat _mm512_set1_ps, load _mm512_loadu_ps, store _mm512_storeu_ps, add _mm512_add_ps, sub _mm512_sub_ps, mul _mm512_mul_ps,
         fma |a, b, c| _mm512_fmadd_ps(a, b, c),
         relu |v| _mm512_max_ps(_mm512_setzero_ps(), v),
         gate |g, v| _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>(g, _mm512_setzero_ps()), v),
         quad |p| _mm512_broadcast_f32x4(_mm_loadu_ps(p)),
         turn |v| [_mm512_permute_ps::<0b00_11_10_01>(v), _mm512_permute_ps::<0b01_00_11_10>(v), _mm512_permute_ps::<0b10_01_00_11>(v)],
-        merge |v| _mm512_mask_blend_ps(0xcccc, _mm512_mask_blend_ps(0xaaaa, v[0], v[1]), _mm512_mask_blend_ps(0xaaaa, v[2], v[3]))
+        merge |v| _mm512_mask_blend_ps(0xcccc, _mm512_mask_blend_ps(0xaaaa, v[0], v[1]), _mm512_mask_blend_ps(0xaaaa, v[2], v[3])),
+        div _mm512_div_ps, max |v, bound| _mm512_max_ps(bound, v), min |v, bound| _mm512_min_ps(bound, v),
+        select |g, a, b| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(g, _mm512_setzero_ps()), a, b),
+        power |v| _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(127))))
     );
 }
 #[cfg(target_arch = "x86_64")]
@@ -452,13 +552,18 @@ mod arm {
     intrinsics!(
         /// NEON, part of every `aarch64`.
         Neon, float32x4_t, features "neon", lanes 4, sums 24, panel 4,
+        exchange |v| [vrev64q_f32(v), vextq_f32::<2>(v, v), v, v],
         splat vdupq_n_f32, load vld1q_f32, store vst1q_f32, add vaddq_f32, sub vsubq_f32, mul vmulq_f32,
         fma |a, b, c| vfmaq_f32(c, a, b),
         relu |v| vmaxq_f32(v, vdupq_n_f32(0.)),
         gate |g, v| vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), vcleq_f32(g, vdupq_n_f32(0.)))),
         quad |p| vld1q_f32(p),
         turn |v| [vextq_f32::<1>(v, v), vextq_f32::<2>(v, v), vextq_f32::<3>(v, v)],
-        merge |v| vcopyq_laneq_f32::<3, 3>(vcopyq_laneq_f32::<2, 2>(vcopyq_laneq_f32::<1, 1>(v[0], v[1]), v[2]), v[3])
+        merge |v| vcopyq_laneq_f32::<3, 3>(vcopyq_laneq_f32::<2, 2>(vcopyq_laneq_f32::<1, 1>(v[0], v[1]), v[2]), v[3]),
+        // `vmax` and `vmin` return NaN when one operand is.
+        div vdivq_f32, max |v, bound| vmaxq_f32(v, bound), min |v, bound| vminq_f32(v, bound),
+        select |g, a, b| vbslq_f32(vcleq_f32(g, vdupq_n_f32(0.)), b, a),
+        power |v| vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(127))))
     );
 }
 #[cfg(target_arch = "aarch64")]

@@ -11,6 +11,7 @@ use super::kernel::{
 };
 use super::ops::{BatchNormOptions, GroupNormOptions};
 use crate::Context;
+use crate::activation::kernel::Activation;
 use crate::core::autodiff_sums::{Parents, Step};
 use crate::core::buffer::{dense, shape_of, tensor, values, values_mut};
 use crate::core::extension::{Optional, StatisticsSource, dims, record};
@@ -118,7 +119,7 @@ impl Norm {
             gamma: values(&self.gamma),
             beta: values(&self.beta),
             epsilon: self.options.epsilon,
-            relu: self.options.relu,
+            activation: self.options.activation,
         }
     }
 
@@ -170,7 +171,7 @@ fn group_params<'a>(
         gamma: values(gamma),
         beta: values(beta),
         epsilon: options.epsilon,
-        relu: options.relu,
+        activation: options.activation,
     }
 }
 
@@ -190,7 +191,6 @@ impl<C: CheckpointStrategy> NormOps for Autodiff<Flex, C> {
         let residual = residual.into_option();
         let fourth = residual.as_ref().map(FloatTensor::<Self>::node);
         let residual = residual.map(FloatTensor::<Self>::into_primitive);
-        let added = residual.is_some();
         let x = x.into_primitive();
         let (gamma, beta) = (gamma.into_primitive(), beta.into_primitive());
         let statistics = statistics.into_primitives();
@@ -202,9 +202,9 @@ impl<C: CheckpointStrategy> NormOps for Autodiff<Flex, C> {
             ($parents:expr) => {
                 record!($parents, {
                     tracked => {
-                        let y = norm.forward(x.clone(), residual);
-                        let kept = (options.relu && added).then(|| y.clone());
-                        (NormState { x, y: kept, norm }, y)
+                        let y = norm.forward(x.clone(), residual.clone());
+                        let added = residual.map(|residual| Added::new(&y, residual, options.activation));
+                        (NormState { x, added, norm }, y)
                     },
                     untracked => norm.forward(x, residual)
                 })
@@ -253,12 +253,50 @@ impl<C: CheckpointStrategy> NormOps for Autodiff<Flex, C> {
     }
 }
 
+/// What the slope of an activation behind a sum needs, besides one of the summands.
+#[derive(Clone, Debug)]
+pub(crate) enum Added {
+    /// Nothing: there is no activation.
+    Nothing,
+    /// The result shows the slope, and is kept by whoever reads it in any case.
+    Result(FlexTensor),
+    /// The other summand. Nothing new is stored for it.
+    Summand(FlexTensor),
+}
+
+impl Added {
+    /// Chooses what to keep of the result and of a summand.
+    pub(crate) fn new(result: &FlexTensor, summand: FlexTensor, activation: Activation) -> Self {
+        match activation {
+            Activation::None => Self::Nothing,
+            _ if activation.slope_shows_in_result() => Self::Result(result.clone()),
+            _ => Self::Summand(dense(summand)),
+        }
+    }
+
+    /// Returns the result, if that is what was kept.
+    pub(crate) fn result(&self) -> Option<&[f32]> {
+        match self {
+            Self::Result(result) => Some(values(result)),
+            _ => None,
+        }
+    }
+
+    /// Returns the summand, if that is what was kept.
+    pub(crate) fn summand(&self) -> Option<&[f32]> {
+        match self {
+            Self::Summand(summand) => Some(values(summand)),
+            _ => None,
+        }
+    }
+}
+
 /// What the gradients of a batch norm need.
 #[derive(Clone, Debug)]
 pub(crate) struct NormState {
     pub(crate) x: FlexTensor,
-    /// The result, for the mask of the ReLU, where a residual was added; else the input gives the mask.
-    pub(crate) y: Option<FlexTensor>,
+    /// What the residual left, where one was added.
+    pub(crate) added: Option<Added>,
     pub(crate) norm: Norm,
 }
 
@@ -283,10 +321,10 @@ impl NormState {
     ) {
         let context = &self.norm.context;
         let x = dense(self.x);
-        let y = self.y.map(dense);
         let saved = NormBackward {
             x: values(&x),
-            y: y.as_ref().map(values),
+            y: self.added.as_ref().and_then(Added::result),
+            residual: self.added.as_ref().and_then(Added::summand),
             params: self.norm.params(),
             batch_statistics: self.norm.batch_statistics,
             want_dx: parents.wants(0),

@@ -1,8 +1,9 @@
 //! Batch norm and group norm as compositions of Burn's own ops.
 
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 
 use super::ops::{BatchNormOptions, GroupNormOptions, Normalised};
+use crate::activation::composed::activate;
 
 /// Normalises rows, `[rows, channels]`, over all of them or by given statistics; returns the result and, outside the graph, the statistics.
 pub(crate) fn normalise_rows(
@@ -37,10 +38,11 @@ pub fn batch_norm(
     if let Some(residual) = residual {
         y = y + residual;
     }
-    if options.relu {
-        y = activation::relu(y);
+    Normalised {
+        y: activate(y, options.activation),
+        mean,
+        variance,
     }
-    Normalised { y, mean, variance }
 }
 
 /// See [`crate::group_norm`].
@@ -64,5 +66,5 @@ pub fn group_norm(
         .permute([0, 2, 1, 3])
         .reshape([batch, height, width, channels]);
     let y = normalised * gamma.unsqueeze() + beta.unsqueeze();
-    if options.relu { activation::relu(y) } else { y }
+    activate(y, options.activation)
 }

@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 
 use super::burn::NormOps;
 use super::composed;
+use crate::activation::kernel::Activation;
 use crate::core::extension::{Optional, StatisticsSource, kernels_for};
 
 /// Settings of [`batch_norm`].
@@ -13,8 +14,8 @@ use crate::core::extension::{Optional, StatisticsSource, kernels_for};
 pub struct BatchNormOptions {
     /// A small number that is added to the variance under the square root.
     pub epsilon: f32,
-    /// Whether negative results become 0.
-    pub relu: bool,
+    /// What is applied to the result.
+    pub activation: Activation,
 }
 
 /// Settings of [`group_norm`].
@@ -24,8 +25,8 @@ pub struct GroupNormOptions {
     pub groups: usize,
     /// A small number that is added to the variance under the square root.
     pub epsilon: f32,
-    /// Whether negative results become 0.
-    pub relu: bool,
+    /// What is applied to the result.
+    pub activation: Activation,
 }
 
 /// The result of an op that normalises, and the statistics that it used.
@@ -72,7 +73,7 @@ pub(crate) fn check_channels<const D: usize>(
     );
 }
 
-/// Normalises over the batch, with the residual addition and the ReLU that usually follow:
+/// Normalises over the batch, with the residual addition and the activation that usually follow:
 ///
 /// `y = act(gamma * (x - mean) / sqrt(variance + epsilon) + beta [+ residual])`.
 ///
@@ -111,7 +112,7 @@ pub fn batch_norm(
     ))
 }
 
-/// Normalises over groups of channels, with the ReLU that often follows:
+/// Normalises over groups of channels, with the activation that often follows:
 ///
 /// `y = act(gamma * (x - mean) / sqrt(variance + epsilon) + beta)` with mean and biased variance of each
 /// image over height, width and the channels of a group.

@@ -115,10 +115,7 @@ pub fn edge_conv(
     let own = weight.slice_dim(1, inputs..2 * inputs) - near.clone();
     let weight = Tensor::cat(vec![near, own], 0).reshape([2 * outputs, inputs, 1, 1]);
     let rows = x.reshape([1, batch, points, inputs]);
-    let once = ConvOptions {
-        stride: 1,
-        padding: 0,
-    };
+    let once = ConvOptions::square(1, 0);
     let ab = conv2d(rows, weight, once).reshape([batch, points, 2 * outputs]);
     Normalised::from_dispatch(Dispatch::fast_edge_pool(
         ab.into_dispatch(),

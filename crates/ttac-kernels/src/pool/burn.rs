@@ -6,8 +6,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Flex, TensorMetadata, backend_extension};
 use burn::tensor::Shape;
 
-use super::kernel::{self, PoolShape, ShortcutShape};
-use super::ops::PoolOptions;
+use super::kernel::{self, Divisor, PoolShape, ShortcutShape};
+use super::ops::{AveragePoolOptions, PoolOptions};
 use crate::Context;
 use crate::core::autodiff_sums::{Parents, Step};
 use crate::core::buffer::{dense, shape_of, tensor, values};
@@ -23,7 +23,7 @@ pub trait PoolOps: Backend {
     /// See [`crate::average_pool`].
     fn fast_average_pool(
         x: FloatTensor<Self>,
-        options: PoolOptions,
+        options: AveragePoolOptions,
         context: Context,
     ) -> FloatTensor<Self>;
 
@@ -52,10 +52,14 @@ impl PoolOps for Flex {
         tensor(&context, y, [batch, channels])
     }
 
-    fn fast_average_pool(x: FlexTensor, options: PoolOptions, context: Context) -> FlexTensor {
+    fn fast_average_pool(
+        x: FlexTensor,
+        options: AveragePoolOptions,
+        context: Context,
+    ) -> FlexTensor {
         let x = dense(x);
-        let shape = pool_shape(&shape_of(&x), options);
-        let y = kernel::average_pool_forward(&context, values(&x), &shape);
+        let shape = options.windows.shape(dims(&shape_of(&x)));
+        let y = kernel::average_pool_forward(&context, values(&x), &shape, options.division());
         tensor(&context, y, shape.out_shape())
     }
 
@@ -83,13 +87,9 @@ fn max_pool_forward(
     context: &Context,
 ) -> (FlexTensor, Vec<u32>) {
     let x = dense(x);
-    let shape = pool_shape(&shape_of(&x), options);
+    let shape = options.shape(dims(&shape_of(&x)));
     let (y, winners) = kernel::max_pool_forward(context, values(&x), &shape);
     (tensor(context, y, shape.out_shape()), winners)
-}
-
-fn pool_shape(x: &Shape, options: PoolOptions) -> PoolShape {
-    PoolShape::new(dims(x), [options.kernel, options.stride, options.padding])
 }
 
 fn shortcut_shape(x: &Shape, out_channels: usize, stride: usize) -> ShortcutShape {
@@ -110,10 +110,11 @@ impl<C: CheckpointStrategy> PoolOps for Autodiff<Flex, C> {
 
     fn fast_average_pool(
         x: FloatTensor<Self>,
-        options: PoolOptions,
+        options: AveragePoolOptions,
         context: Context,
     ) -> FloatTensor<Self> {
-        let saved = Saved::new(pool_shape(&x.shape(), options), &context);
+        let shape = options.windows.shape(dims(&x.shape()));
+        let saved = Saved::new((shape, options.division()), &context);
         record!(
             [x.node()],
             Flex::fast_average_pool(x.into_primitive(), options, context),
@@ -128,7 +129,7 @@ impl<C: CheckpointStrategy> PoolOps for Autodiff<Flex, C> {
     ) -> FloatTensor<Self> {
         record!([x.node()], {
             tracked => {
-                let shape = pool_shape(&x.shape(), options);
+                let shape = options.shape(dims(&x.shape()));
                 let (y, winners) = max_pool_forward(x.into_primitive(), options, &context);
                 (Saved::new((shape, winners), &context), y)
             },
@@ -196,11 +197,11 @@ impl Needs for Shape {
     }
 }
 
-/// Average pool.
-impl Needs for PoolShape {
+/// Average pool: how the sums are divided.
+impl Needs for (PoolShape, Divisor) {
     fn gradient(&self, context: &Context, dy: &[f32]) -> (Vec<f32>, Shape) {
-        let dx = kernel::average_pool_backward(context, dy, self);
-        (dx, self.in_shape().into())
+        let dx = kernel::average_pool_backward(context, dy, &self.0, self.1);
+        (dx, self.0.in_shape().into())
     }
 }
 

@@ -20,17 +20,18 @@ pub trait TokenOps: Backend {
     fn fast_linear(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
+        #[extension_type] bias: Optional<Self>,
         #[extension_type] residual: Optional<Self>,
         before: Before,
         context: Context,
     ) -> FloatTensor<Self>;
 
-    /// See [`crate::layer_norm`].
+    /// See [`crate::layer_norm`] and [`crate::layer_norm_add`].
     fn fast_layer_norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
+        #[extension_type] residual: Optional<Self>,
         epsilon: f32,
         context: Context,
     ) -> FloatTensor<Self>;
@@ -47,22 +48,24 @@ impl TokenOps for Flex {
     fn fast_linear(
         x: FlexTensor,
         weight: FlexTensor,
-        bias: FlexTensor,
+        bias: Optional<Self>,
         residual: Optional<Self>,
         before: Before,
         context: Context,
     ) -> FlexTensor {
-        linear_forward(x, weight, bias, residual.into_option(), before, &context)
+        let added = [bias.into_option(), residual.into_option()];
+        linear_forward(x, weight, added, before, &context)
     }
 
     fn fast_layer_norm(
         x: FlexTensor,
         gamma: FlexTensor,
         beta: FlexTensor,
+        residual: Optional<Self>,
         epsilon: f32,
         context: Context,
     ) -> FlexTensor {
-        layer_norm_forward(x, gamma, beta, epsilon, &context).0
+        layer_norm_forward(x, [gamma, beta], residual.into_option(), epsilon, &context).0
     }
 
     fn fast_attention(qkv: FlexTensor, options: AttentionOptions, context: Context) -> FlexTensor {
@@ -73,27 +76,44 @@ impl TokenOps for Flex {
 fn linear_forward(
     x: FlexTensor,
     weight: FlexTensor,
-    bias: FlexTensor,
-    residual: Option<FlexTensor>,
+    added: [Option<FlexTensor>; 2],
     before: Before,
     context: &Context,
 ) -> FlexTensor {
-    let (x, weight, bias, residual) = (dense(x), dense(weight), dense(bias), residual.map(dense));
+    let (x, weight) = (dense(x), dense(weight));
+    let added = added.map(|added| added.map(dense));
     let shape = linear_shape(&shape_of(&x), &shape_of(&weight));
-    let product = |x: &[f32]| {
-        let residual = residual.as_ref().map(values);
-        kernel::linear_forward(context, x, values(&weight), values(&bias), residual, &shape)
-    };
-    let y = match before {
-        Before::Nothing => product(values(&x)),
-        Before::Gelu => {
-            let activated = kernel::gelu_forward(context, values(&x));
-            let y = product(&activated);
-            context.recycle(activated);
-            y
-        }
-    };
+    let activated = activate(before, values(&x), context);
+    let [bias, residual] = added.each_ref().map(|added| added.as_ref().map(values));
+    let x = activated.as_deref().unwrap_or(values(&x));
+    let y = kernel::linear_forward(context, x, values(&weight), bias, residual, &shape);
+    if let Some(activated) = activated {
+        context.recycle(activated);
+    }
     tensor(context, y, [shape.rows, shape.outputs])
+}
+
+/// What is done to the input before the product, if anything is.
+fn activate(before: Before, x: &[f32], context: &Context) -> Option<Vec<f32>> {
+    match before {
+        Before::Nothing => None,
+        Before::Gelu => Some(kernel::gelu_forward(context, x)),
+        Before::GeluTanh => Some(kernel::gelu_tanh_forward(context, x)),
+    }
+}
+
+/// The same, and its gradient turned into that of the input.
+fn activate_backward(
+    before: Before,
+    x: &[f32],
+    gradient: &mut [f32],
+    context: &Context,
+) -> Option<Vec<f32>> {
+    match before {
+        Before::Nothing => None,
+        Before::Gelu => Some(kernel::gelu_backward(context, x, gradient)),
+        Before::GeluTanh => Some(kernel::gelu_tanh_backward(context, x, gradient)),
+    }
 }
 
 fn linear_shape(x: &Shape, weight: &Shape) -> LinearShape {
@@ -107,14 +127,16 @@ fn linear_shape(x: &Shape, weight: &Shape) -> LinearShape {
 /// The result, and mean and inverse deviation of each row.
 fn layer_norm_forward(
     x: FlexTensor,
-    gamma: FlexTensor,
-    beta: FlexTensor,
+    affine: [FlexTensor; 2],
+    residual: Option<FlexTensor>,
     epsilon: f32,
     context: &Context,
 ) -> (FlexTensor, Vec<f32>) {
-    let (x, gamma, beta) = (dense(x), dense(gamma), dense(beta));
-    let (scale, shift) = (values(&gamma), values(&beta));
-    let (y, statistics) = kernel::layer_norm_forward(context, values(&x), scale, shift, epsilon);
+    let (x, affine, residual) = (dense(x), affine.map(dense), residual.map(dense));
+    let [scale, shift] = affine.each_ref().map(values);
+    let (rows, added) = (values(&x), residual.as_ref().map(values));
+    let (y, statistics) =
+        kernel::layer_norm_add_forward(context, rows, scale, shift, epsilon, added);
     (tensor(context, y, shape_of(&x)), statistics)
 }
 
@@ -147,39 +169,44 @@ impl<C: CheckpointStrategy> TokenOps for Autodiff<Flex, C> {
     fn fast_linear(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
+        bias: Optional<Self>,
         residual: Optional<Self>,
         before: Before,
         context: Context,
     ) -> FloatTensor<Self> {
-        let parents = [x.node(), weight.node(), bias.node()];
-        let residual = residual.into_option();
-        let fourth = residual.as_ref().map(FloatTensor::<Self>::node);
-        let residual = residual.map(FloatTensor::<Self>::into_primitive);
+        let (first, second) = (x.node(), weight.node());
+        let added = [bias.into_option(), residual.into_option()];
+        let nodes = added
+            .each_ref()
+            .map(|added| added.as_ref().map(FloatTensor::<Self>::node));
+        let added = added.map(|added| added.map(FloatTensor::<Self>::into_primitive));
         let (want_x, want_weight) = (x.is_tracked(), weight.is_tracked());
         let (x, weight) = (x.into_primitive(), weight.into_primitive());
-        let bias = bias.into_primitive();
-        // The number of parents is part of the type, hence the two arms below.
+        // The number of parents is part of the type, hence the arms below.
         macro_rules! record_linear {
-            ($parents:expr) => {
+            ($parents:expr, $bias:expr, $residual:expr) => {
                 record!(
                     $parents,
-                    linear_forward(x, weight, bias, residual, before, &context),
+                    linear_forward(x, weight, added, before, &context),
                     LinearState {
-                        x: (want_weight || (want_x && before == Before::Gelu)).then(|| x.clone()),
+                        x: (want_weight || (want_x && before != Before::Nothing))
+                            .then(|| x.clone()),
                         weight: want_x.then(|| weight.clone()),
                         before,
+                        bias: $bias,
+                        residual: $residual,
                         shape: linear_shape(&shape_of(&x), &shape_of(&weight)),
                         context: context.clone(),
                     }
                 )
             };
         }
-        match fourth {
-            None => record_linear!(parents),
-            Some(fourth) => {
-                let [first, second, third] = parents;
-                record_linear!([first, second, third, fourth])
+        match nodes {
+            [None, None] => record_linear!([first, second], None, None),
+            [Some(bias), None] => record_linear!([first, second, bias], Some(2), None),
+            [None, Some(residual)] => record_linear!([first, second, residual], None, Some(2)),
+            [Some(bias), Some(residual)] => {
+                record_linear!([first, second, bias, residual], Some(2), Some(3))
             }
         }
     }
@@ -188,26 +215,40 @@ impl<C: CheckpointStrategy> TokenOps for Autodiff<Flex, C> {
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
+        residual: Optional<Self>,
         epsilon: f32,
         context: Context,
     ) -> FloatTensor<Self> {
-        let parents = [x.node(), gamma.node(), beta.node()];
-        let (x, gamma) = (x.into_primitive(), gamma.into_primitive());
-        let beta = beta.into_primitive();
-        record!(parents, {
-            tracked => {
-                let kept = (x.clone(), gamma.clone());
-                let (y, statistics) = layer_norm_forward(x, gamma, beta, epsilon, &context);
-                let state = LayerNormState {
-                    x: kept.0,
-                    gamma: kept.1,
-                    statistics,
-                    context,
-                };
-                (state, y)
-            },
-            untracked => layer_norm_forward(x, gamma, beta, epsilon, &context).0
-        })
+        let [first, second, third] = [x.node(), gamma.node(), beta.node()];
+        let residual = residual.into_option();
+        let fourth = residual.as_ref().map(FloatTensor::<Self>::node);
+        let residual = residual.map(FloatTensor::<Self>::into_primitive);
+        let x = x.into_primitive();
+        let affine = [gamma.into_primitive(), beta.into_primitive()];
+        // The number of parents is part of the type, hence the two arms below.
+        macro_rules! record_norm {
+            ($parents:expr) => {
+                record!($parents, {
+                    tracked => {
+                        let kept = (x.clone(), affine[0].clone());
+                        let (y, statistics) =
+                            layer_norm_forward(x, affine, residual, epsilon, &context);
+                        let state = LayerNormState {
+                            x: kept.0,
+                            gamma: kept.1,
+                            statistics,
+                            context,
+                        };
+                        (state, y)
+                    },
+                    untracked => layer_norm_forward(x, affine, residual, epsilon, &context).0
+                })
+            };
+        }
+        match fourth {
+            None => record_norm!([first, second, third]),
+            Some(fourth) => record_norm!([first, second, third, fourth]),
+        }
     }
 
     fn fast_attention(
@@ -239,11 +280,14 @@ struct LinearState {
     x: Option<FlexTensor>,
     weight: Option<FlexTensor>,
     before: Before,
+    /// Which parents bias and residual are.
+    bias: Option<usize>,
+    residual: Option<usize>,
     shape: LinearShape,
     context: Context,
 }
 
-/// Parents: input, weight, bias and, if there are four, the residual.
+/// Parents: input, weight, and bias and residual if there are such.
 impl Step for LinearState {
     const ADDS: bool = false;
 
@@ -258,13 +302,10 @@ impl Step for LinearState {
             let weight = dense(weight);
             kernel::linear_input_gradient(context, dy, values(&weight), shape)
         });
-        let activated = match (self.before, &x) {
-            (Before::Gelu, Some(x)) => Some(match &mut dx {
-                Some(dx) => kernel::gelu_backward(context, values(x), dx),
-                None => kernel::gelu_forward(context, values(x)),
-            }),
-            _ => None,
-        };
+        let activated = x.as_ref().and_then(|x| match &mut dx {
+            Some(dx) => activate_backward(self.before, values(x), dx, context),
+            None => activate(self.before, values(x), context),
+        });
         let mut bias_gradient = None;
         if let (true, Some(x)) = (parents.wants(1), &x) {
             let x = activated.as_deref().unwrap_or(values(x));
@@ -275,15 +316,17 @@ impl Step for LinearState {
         if let Some(activated) = activated {
             context.recycle(activated);
         }
-        if parents.wants(2) {
+        if let Some(bias) = self.bias.filter(|&bias| parents.wants(bias)) {
             let sums = || kernel::column_sums(context, dy, shape.outputs);
             let gradient = bias_gradient.unwrap_or_else(sums);
-            parents.give(2, tensor(context, gradient, [shape.outputs]));
+            parents.give(bias, tensor(context, gradient, [shape.outputs]));
         }
         if let Some(dx) = dx {
             parents.give(0, tensor(context, dx, [shape.rows, shape.inputs]));
         }
-        parents.give(3, upstream);
+        if let Some(residual) = self.residual {
+            parents.give(residual, upstream);
+        }
     }
 }
 
@@ -296,7 +339,7 @@ struct LayerNormState {
     context: Context,
 }
 
-/// Parents: input, scale, shift.
+/// Parents: input, scale, shift and, if there are four, the residual.
 impl Step for LayerNormState {
     const ADDS: bool = false;
 
@@ -319,6 +362,7 @@ impl Step for LayerNormState {
         if let Some(dx) = found.dx {
             parents.give(0, tensor(context, dx, shape_of(&x)));
         }
+        parents.give(3, dy);
     }
 }
 

@@ -7,15 +7,20 @@ use super::ops::{AttentionOptions, Before};
 /// See [`crate::linear`].
 pub fn linear(
     x: Tensor<2>,
-    (weight, bias): (Tensor<2>, Tensor<1>),
+    (weight, bias): (Tensor<2>, Option<Tensor<1>>),
     before: Before,
     residual: Option<Tensor<2>>,
 ) -> Tensor<2> {
     let x = match before {
         Before::Nothing => x,
         Before::Gelu => activation::gelu(x),
+        Before::GeluTanh => activation::gelu_approximate(x),
     };
-    let y = x.matmul(weight.transpose()) + bias.unsqueeze();
+    let y = x.matmul(weight.transpose());
+    let y = match bias {
+        Some(bias) => y + bias.unsqueeze(),
+        None => y,
+    };
     match residual {
         Some(residual) => y + residual,
         None => y,

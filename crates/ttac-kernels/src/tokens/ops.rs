@@ -15,6 +15,8 @@ pub enum Before {
     Nothing,
     /// The exact GELU, `x Phi(x)`. Its result is not kept for the backward pass but made again.
     Gelu,
+    /// The GELU by a hyperbolic tangent, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`. Its result is made again too.
+    GeluTanh,
 }
 
 /// How rows of tokens are divided into images and heads.
@@ -28,7 +30,7 @@ pub struct AttentionOptions {
     pub queries: usize,
 }
 
-/// Computes `before(x) weight^T + bias [+ residual]`.
+/// Computes `before(x) weight^T [+ bias] [+ residual]`.
 ///
 /// # Shapes
 /// - `x`: `[rows, inputs]`
@@ -41,17 +43,17 @@ pub struct AttentionOptions {
 pub fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
-    bias: Tensor<1>,
+    bias: Option<Tensor<1>>,
     before: Before,
     residual: Option<Tensor<2>>,
 ) -> Tensor<2> {
     let ([rows, inputs], [outputs, expected]) = (x.dims(), weight.dims());
+    let bias_dims = bias.as_ref().map(Tensor::dims);
     assert!(
-        inputs == expected && bias.dims() == [outputs],
-        "linear: input {:?} does not fit weight {:?} and bias {:?}",
+        inputs == expected && bias_dims.is_none_or(|found| found == [outputs]),
+        "linear: input {:?} does not fit weight {:?} and bias {bias_dims:?}",
         x.dims(),
-        weight.dims(),
-        bias.dims()
+        weight.dims()
     );
     if let Some(residual) = &residual {
         assert_eq!(
@@ -66,7 +68,7 @@ pub fn linear(
     Tensor::from_dispatch(Dispatch::fast_linear(
         x.into_dispatch(),
         weight.into_dispatch(),
-        bias.into_dispatch(),
+        Optional::new(bias),
         Optional::new(residual),
         before,
         context,
@@ -82,17 +84,52 @@ pub fn linear(
 /// # Panics
 /// If the shapes do not fit together.
 pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f32) -> Tensor<2> {
+    normalise(x, gamma, beta, epsilon, None)
+}
+
+/// Normalises rows like [`layer_norm`] and adds `residual`, `[rows, width]`, in the same pass: the end of a block whose norm comes last. The result has the bits of the
+/// two ops one after the other.
+///
+/// # Panics
+/// If the shapes do not fit together.
+pub fn layer_norm_add(
+    x: Tensor<2>,
+    gamma: Tensor<1>,
+    beta: Tensor<1>,
+    epsilon: f32,
+    residual: Tensor<2>,
+) -> Tensor<2> {
+    assert_eq!(
+        residual.dims(),
+        x.dims(),
+        "layer_norm_add: residual and input"
+    );
+    normalise(x, gamma, beta, epsilon, Some(residual))
+}
+
+fn normalise(
+    x: Tensor<2>,
+    gamma: Tensor<1>,
+    beta: Tensor<1>,
+    epsilon: f32,
+    residual: Option<Tensor<2>>,
+) -> Tensor<2> {
     check_channels("layer_norm", &x, &gamma, &beta);
-    match kernels_for(&x) {
-        Some(context) => Tensor::from_dispatch(Dispatch::fast_layer_norm(
-            x.into_dispatch(),
-            gamma.into_dispatch(),
-            beta.into_dispatch(),
-            epsilon,
-            context,
-        )),
-        None => composed::layer_norm(x, gamma, beta, epsilon),
-    }
+    let Some(context) = kernels_for(&x) else {
+        let y = composed::layer_norm(x, gamma, beta, epsilon);
+        return match residual {
+            Some(residual) => y + residual,
+            None => y,
+        };
+    };
+    Tensor::from_dispatch(Dispatch::fast_layer_norm(
+        x.into_dispatch(),
+        gamma.into_dispatch(),
+        beta.into_dispatch(),
+        Optional::new(residual),
+        epsilon,
+        context,
+    ))
 }
 
 /// Attends within each image and head: `y_i = sum_j softmax_j(q_i k_j / sqrt(d)) v_j`.

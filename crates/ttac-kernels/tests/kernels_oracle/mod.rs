@@ -1,21 +1,29 @@
 //! Naive versions of the kernels in `f64`: a few loops each, straight from the definition.
 
-use ttac_kernels::kernels::{ConvShape, Epilogue, GroupParams, NormBackward, PoolShape};
+#![allow(dead_code)] // not every test needs all of it
 
-/// Calls `f(input pixel, tap, output pixel)` for every input pixel that lies under a place of a square window. Pixels count from the first of the batch.
+use ttac_kernels::kernels::{ConvShape, Epilogue, GroupParams, NormBackward, PoolShape, Window};
+
+use crate::activation_oracle::{derivative, value};
+
+/// Calls `f(input pixel, tap, output pixel)` for every input pixel that lies under a place of a window. Pixels count from the first of the batch.
 fn under_windows(
     batch: usize,
     [height, width]: [usize; 2],
     [out_height, out_width]: [usize; 2],
-    [kernel, stride, padding]: [usize; 3],
+    window: &Window,
     mut f: impl FnMut(usize, usize, usize),
 ) {
     for place in 0..batch * out_height * out_width {
         let (row, j) = (place / out_width, place % out_width);
         let (n, i) = (row / out_height, row % out_height);
-        for tap in 0..kernel * kernel {
-            let h = (i * stride + tap / kernel).wrapping_sub(padding);
-            let w = (j * stride + tap % kernel).wrapping_sub(padding);
+        let [kernel_height, kernel_width] = window.kernel;
+        for tap in 0..kernel_height * kernel_width {
+            let at = |axis: usize, place: usize, tap: usize| {
+                (place * window.stride[axis] + tap * window.dilation[axis])
+                    .wrapping_sub(window.padding[axis][0])
+            };
+            let (h, w) = (at(0, i, tap / kernel_width), at(1, j, tap % kernel_width));
             if h < height && w < width {
                 f((n * height + h) * width + w, tap, place);
             }
@@ -26,12 +34,18 @@ fn under_windows(
 /// Calls `f(input index, weight index, output index)` for every product of a convolution.
 fn products(s: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {
     let (input, output) = ([s.height, s.width], [s.out_height(), s.out_width()]);
-    let window = [s.kernel, s.stride, s.padding];
-    under_windows(s.batch, input, output, window, |from, tap, to| {
-        for c in 0..s.in_channels {
-            for o in 0..s.out_channels {
-                let weight = (o * s.in_channels + c) * s.kernel * s.kernel + tap;
-                f(from * s.in_channels + c, weight, to * s.out_channels + o);
+    let (inputs, outputs) = (s.in_channels / s.groups, s.out_channels / s.groups);
+    let taps = s.window.kernel[0] * s.window.kernel[1];
+    under_windows(s.batch, input, output, &s.window, |from, tap, to| {
+        for o in 0..s.out_channels {
+            for c in 0..inputs {
+                let channel = o / outputs * inputs + c;
+                let weight = (o * inputs + c) * taps + tap;
+                f(
+                    from * s.in_channels + channel,
+                    weight,
+                    to * s.out_channels + o,
+                );
             }
         }
     });
@@ -43,9 +57,7 @@ pub fn conv_forward(x: &[f32], w: &[f32], s: &ConvShape, e: &Epilogue) -> Vec<f6
     for (k, y) in y.iter_mut().enumerate() {
         *y += e.bias.map_or(0., |b| f64::from(b[k % s.out_channels]))
             + e.residual.map_or(0., |r| f64::from(r[k]));
-        if e.relu {
-            *y = y.max(0.);
-        }
+        *y = value(e.activation, *y);
     }
     y
 }
@@ -83,20 +95,15 @@ pub struct Norm {
     pub residual: Vec<f64>,
 }
 
-pub fn norm_backward(dy: &[f32], y: &[f32], saved: &NormBackward) -> Norm {
+/// `argument` is what the activation was applied to, as computed: next to a kink a rounding decides.
+pub fn norm_backward(dy: &[f32], argument: &[f32], saved: &NormBackward) -> Norm {
     let p = &saved.params;
     let c = p.mean.len();
     let rows = (dy.len() / c).max(1) as f64;
     let deviation = |k: usize| (f64::from(p.variance[k % c]) + f64::from(p.epsilon)).sqrt();
     let z = |k: usize| (f64::from(saved.x[k]) - f64::from(p.mean[k % c])) / deviation(k);
     let g: Vec<f64> = (0..dy.len())
-        .map(|k| {
-            if p.relu && y[k] <= 0. {
-                0.
-            } else {
-                f64::from(dy[k])
-            }
-        })
+        .map(|k| f64::from(dy[k]) * derivative(p.activation, f64::from(argument[k])))
         .collect();
     let (mut gamma, mut beta) = (vec![0.; c], vec![0.; c]);
     for (k, g) in g.iter().enumerate() {
@@ -131,8 +138,8 @@ pub struct GroupNorm {
     pub beta: Vec<f64>,
 }
 
-/// `mask` says where the ReLU lets gradients pass, by the sign of the computed output: at zero a rounding may decide.
-pub fn group_norm(x: &[f32], dy: &[f32], mask: &[f32], p: &GroupParams) -> GroupNorm {
+/// `argument` is what the activation was applied to, as computed: next to a kink a rounding decides.
+pub fn group_norm(x: &[f32], dy: &[f32], argument: &[f32], p: &GroupParams) -> GroupNorm {
     let (c, groups) = (p.shape.channels, p.shape.groups);
     let group = |k: usize| k / (p.shape.pixels * c) * groups + k % c / (c / groups);
     let count = (p.shape.pixels * c / groups) as f64;
@@ -150,15 +157,9 @@ pub fn group_norm(x: &[f32], dy: &[f32], mask: &[f32], p: &GroupParams) -> Group
     let scale = |k: usize| f64::from(p.gamma[k % c]);
     let y = |k: usize| {
         let y = z(k) * scale(k) + f64::from(p.beta[k % c]);
-        if p.relu { y.max(0.) } else { y }
+        value(p.activation, y)
     };
-    let g = |k: usize| {
-        if p.relu && mask[k] <= 0. {
-            0.
-        } else {
-            f64::from(dy[k])
-        }
-    };
+    let g = |k: usize| f64::from(dy[k]) * derivative(p.activation, f64::from(argument[k]));
     let (mut gamma, mut beta) = (vec![0.; c], vec![0.; c]);
     for k in 0..x.len() {
         gamma[k % c] += g(k) * z(k);
@@ -179,8 +180,7 @@ pub fn group_norm(x: &[f32], dy: &[f32], mask: &[f32], p: &GroupParams) -> Group
 /// Calls `f(input index, output index, pixel)` for every input under every window; the pixel is counted inside its image.
 pub fn windows(s: &PoolShape, mut f: impl FnMut(usize, usize, usize)) {
     let (input, output) = ([s.height, s.width], [s.out_height(), s.out_width()]);
-    let window = [s.kernel, s.stride, s.padding];
-    under_windows(s.batch, input, output, window, |from, _, to| {
+    under_windows(s.batch, input, output, &s.window, |from, _, to| {
         for c in 0..s.channels {
             let pixel = from % (s.height * s.width);
             f(from * s.channels + c, to * s.channels + c, pixel);

@@ -27,7 +27,7 @@ macro_rules! families {
         $(pub mod $file;)+
 
         /// The configuration of a network: all that is needed to build it, as a checkpoint carries it.
-        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(tag = "family", rename_all = "kebab-case")]
         pub enum Architecture {
             $(
@@ -94,7 +94,7 @@ macro_rules! families {
                 }
             }
 
-            fn classifier(&self) -> &layers::Linear {
+            fn classifier(&self) -> Option<&layers::Linear> {
                 match self {
                     $(Self::$Variant(network) => network.classifier(),)+
                 }
@@ -103,6 +103,24 @@ macro_rules! families {
             fn logits(&self, features: Tensor<2>) -> Tensor<2> {
                 match self {
                     $(Self::$Variant(network) => network.logits(features),)+
+                }
+            }
+
+            fn num_classes(&self) -> usize {
+                match self {
+                    $(Self::$Variant(network) => network.num_classes(),)+
+                }
+            }
+
+            fn head_weights(&self) -> Option<Tensor<2>> {
+                match self {
+                    $(Self::$Variant(network) => network.head_weights(),)+
+                }
+            }
+
+            fn classifier_keys(&self) -> Vec<String> {
+                match self {
+                    $(Self::$Variant(network) => network.classifier_keys(),)+
                 }
             }
 

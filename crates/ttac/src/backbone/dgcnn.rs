@@ -191,20 +191,19 @@ impl Dgcnn {
         let all = Tensor::cat(levels, 2); // [batch, points, 8 width]
         let [outputs, inputs, _] = self.conv5.0.weight.dims();
         let weight = self.conv5.0.weight.val().reshape([outputs, inputs, 1, 1]);
-        let once = ConvOptions {
-            stride: 1,
-            padding: 0,
-        };
+        let once = ConvOptions::square(1, 0);
         let embedded = conv2d(all.reshape([1, batch, points, inputs]), weight, once);
         let layer = &self.bn5;
         let out = cloud_pool(
             embedded.reshape([batch, points, outputs]),
             layer.weight.val(),
             layer.bias.val(),
-            layer.statistics(norm),
+            layer.running().for_mode(norm),
             leaky(layer),
         );
-        layer.follow(out.mean, out.variance, batch * points, norm);
+        layer
+            .running()
+            .follow(out.mean, out.variance, batch * points, norm);
         out.y
     }
 
@@ -247,10 +246,12 @@ fn edges(
         &neighbours,
         layer.weight.val(),
         layer.bias.val(),
-        layer.statistics(norm),
+        layer.running().for_mode(norm),
         leaky(layer),
     );
-    layer.follow(out.mean, out.variance, batch * points * k, norm);
+    layer
+        .running()
+        .follow(out.mean, out.variance, batch * points * k, norm);
     out.y
 }
 
@@ -288,8 +289,8 @@ impl Backbone for Dgcnn {
         self.hidden(pooled, norm, None)
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.linear3
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.linear3)
     }
 
     fn logits(&self, features: Tensor<2>) -> Tensor<2> {

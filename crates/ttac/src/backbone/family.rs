@@ -92,13 +92,13 @@ pub struct OtherSizes {
     pub untold: Vec<&'static str>,
 }
 
-/// What a network takes: square images, or clouds of points.
+/// What a network takes: images, or clouds of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputForm {
-    /// The network takes square images.
+    /// The network takes images.
     Images {
-        /// Side in pixels of the images the network was designed for.
-        side: usize,
+        /// Height and width in pixels of the images the network was designed for.
+        size: [usize; 2],
         /// Whether it takes no other size. A convolution takes any; a transformer has learned the positions of its patches.
         fixed: bool,
     },
@@ -112,15 +112,18 @@ pub enum InputForm {
 }
 
 impl InputForm {
-    /// Describes a network that was designed for images of a side and takes others as well.
+    /// Describes a network that was designed for square images of a side and takes others as well.
     pub const fn images(side: usize) -> Self {
-        Self::Images { side, fixed: false }
+        Self::Images {
+            size: [side; 2],
+            fixed: false,
+        }
     }
 
     /// Gives the height and width of the network's input, `[batch, height, width, 3]`. A cloud is as high as it has points, and one wide.
     pub const fn size(self) -> [usize; 2] {
         match self {
-            Self::Images { side, .. } => [side, side],
+            Self::Images { size, .. } => size,
             Self::Clouds { points, .. } => [points, 1],
         }
     }

@@ -16,6 +16,18 @@ pub enum ParameterKind {
     Affine,
     /// It is a running statistic, which is kept with the weights and never learned by gradients.
     Buffer,
+    /// It is written into the network and never changes.
+    Constant,
+}
+
+impl ParameterKind {
+    /// Tells whether gradients may change it.
+    pub fn is_learned(self) -> bool {
+        match self {
+            Self::Weight | Self::Affine => true,
+            Self::Buffer | Self::Constant => false,
+        }
+    }
 }
 
 /// Describes one tensor of a network.
@@ -88,6 +100,11 @@ pub fn map_tensors<M: Module>(
     })
 }
 
+/// Containers by which a network that is a graph tells the kinds of its tensors, whatever their names are.
+pub(super) const CONSTANT: &str = "Constant";
+pub(super) const RUNNING: &str = "Running";
+pub(super) const AFFINE: &str = "Norm";
+
 /// Keeps track of the path to the tensor a visitor is at. Variants of an enum are choices, not parts, and have
 /// no name in a checkpoint.
 #[derive(Default)]
@@ -113,6 +130,8 @@ impl Path {
 
     fn kind(&self) -> ParameterKind {
         match self.0.last() {
+            Some((_, container)) if container == CONSTANT => ParameterKind::Constant,
+            Some((_, container)) if container == RUNNING => ParameterKind::Buffer,
             Some((name, _)) if name.starts_with("running_") => ParameterKind::Buffer,
             Some((_, container)) if container.ends_with("Norm") => ParameterKind::Affine,
             _ => ParameterKind::Weight,

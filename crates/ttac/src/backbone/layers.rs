@@ -41,14 +41,11 @@ impl Conv2d {
 
     /// Computes `conv(x) + residual` in one pass.
     pub fn forward_add(&self, x: Tensor<4>, residual: Tensor<4>) -> Tensor<4> {
-        conv2d_add(x, self.weight.val(), residual, self.options())
+        conv2d_add(x, self.weight.val(), None, Some(residual), self.options())
     }
 
     pub(super) fn options(&self) -> ConvOptions {
-        ConvOptions {
-            stride: self.stride,
-            padding: self.padding,
-        }
+        ConvOptions::square(self.stride, self.padding)
     }
 }
 

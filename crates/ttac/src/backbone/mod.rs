@@ -21,6 +21,7 @@ pub use architecture::PublishedArchitecture;
 pub use family::{InputForm, OtherSizes};
 pub use init::parameter_id;
 pub use keys::{Parameter, ParameterKind, load_tensors, map_tensors, parameters, tensors};
+pub(crate) use norm::RunningStatistics;
 pub use norm::{BatchNorm, Buffer, GroupNorm, LayerNorm, Norm};
 
 // The families of networks, one line each: file, variant of `Architecture` and `Network`, configuration, network. The macro
@@ -33,6 +34,7 @@ architecture::families! {
     pub mod resnet => Resnet(ResNetConfig) -> ResNet;
     pub mod vit => Vit(VitConfig) -> VisionTransformer;
     pub mod dgcnn => Dgcnn(DgcnnConfig) -> Dgcnn;
+    pub mod graph => Graph(GraphConfig) -> GraphNetwork;
 }
 
 /// Tells a batch norm which statistics to use. Layers without batch statistics ignore it.
@@ -78,36 +80,42 @@ pub trait Backbone: Module {
     fn features(&self, inputs: Tensor<4>, norm: NormMode) -> Tensor<2>;
 
     /// Returns the last layer, whose outputs are the scores of the classes. [`Linear`](layers::Linear) holds a weight
-    /// `[num_classes, inputs]` and a bias `[num_classes]`.
-    fn classifier(&self) -> &layers::Linear;
+    /// `[num_classes, inputs]` and a bias `[num_classes]`. A network that ends otherwise returns `None`, and overrides
+    /// [`logits`](Self::logits), [`num_features`](Self::num_features), [`num_classes`](Self::num_classes) and
+    /// [`classifier_keys`](Self::classifier_keys).
+    fn classifier(&self) -> Option<&layers::Linear>;
 
     /// Computes the scores of the classes from features: `[batch, num_features]` to `[batch, num_classes]`. Override it if there is
     /// more between features and scores than the classifier.
     fn logits(&self, features: Tensor<2>) -> Tensor<2> {
-        self.classifier().forward(features)
+        linear_end(self).forward(features)
     }
 
     /// Returns the length of a feature vector: the number of inputs of the classifier, unless [`logits`](Self::logits) is overridden.
     fn num_features(&self) -> usize {
-        self.classifier().weight.lazy_shape()[1]
+        linear_end(self).weight.lazy_shape()[1]
     }
 
     /// Returns the number of classes.
     fn num_classes(&self) -> usize {
-        self.classifier().weight.lazy_shape()[0]
+        linear_end(self).weight.lazy_shape()[0]
     }
 
-    /// Returns the weight of the classifier, one row for each class: `[num_classes, inputs]`.
-    fn head_weights(&self) -> Tensor<2> {
-        self.classifier().weight.val()
+    /// Returns the weight of the classifier, one row for each class, `[num_classes, inputs]`, if the scores are a linear function of
+    /// what it reads.
+    fn head_weights(&self) -> Option<Tensor<2>> {
+        self.classifier().map(|classifier| classifier.weight.val())
     }
 
-    /// Returns the key of the classifier, such as `fc`: that of its weight without `.weight`.
-    fn classifier_key(&self) -> String {
-        let id = self.classifier().weight.id;
-        let weight = parameters(self).into_iter().find(|one| one.id == id);
-        let key = weight.expect("the classifier is part of the network").key;
-        key.strip_suffix(".weight").unwrap_or(&key).to_owned()
+    /// Returns the keys of the classifier's tensors, such as `fc.weight` and `fc.bias`.
+    fn classifier_keys(&self) -> Vec<String> {
+        let classifier = linear_end(self);
+        let ids = [classifier.weight.id, classifier.bias.id];
+        let parts = parameters(self).into_iter();
+        parts
+            .filter(|one| ids.contains(&one.id))
+            .map(|one| one.key)
+            .collect()
     }
 
     /// Translates the path of a parameter to its key in the published checkpoint. The two are the same unless Rust cannot spell the
@@ -160,11 +168,11 @@ pub trait Backbone: Module {
     /// Returns the parameters in a set, as a group for Burn's optimisers and gradient switches. Heads for self-supervision are
     /// recognised by their key, `head`, unless that is the classifier's.
     fn params(&self, which: Adaptable) -> ParamGroup {
-        let classifier = format!("{}.", self.classifier_key());
+        let classifier = self.classifier_keys();
         let selected = parameters(self).into_iter().filter(|parameter| {
-            let in_classifier = parameter.key.starts_with(&classifier);
+            let in_classifier = classifier.contains(&parameter.key);
             let in_features = !in_classifier && !parameter.key.starts_with("head.");
-            parameter.kind != ParameterKind::Buffer
+            parameter.kind.is_learned()
                 && match which {
                     Adaptable::Affine => in_features && parameter.kind == ParameterKind::Affine,
                     Adaptable::Features => in_features,
@@ -181,4 +189,13 @@ pub trait Backbone: Module {
         let group = self.params(which);
         self.train().no_grad().set_require_grad_group(group, true)
     }
+}
+
+/// Returns the linear layer that a network ends with.
+///
+/// # Panics
+/// If it ends otherwise: then it has to override what calls this.
+fn linear_end<B: Backbone>(network: &B) -> &layers::Linear {
+    let classifier = network.classifier();
+    classifier.expect("a network without a linear classifier overrides what depends on it")
 }

@@ -8,7 +8,7 @@ use burn::module::{
 };
 use burn::tensor::{Device, Tensor};
 use ttac_kernels::{
-    BatchNormOptions, GroupNormOptions, batch_norm, group_norm, layer_norm, norm_conv2d,
+    Activation, BatchNormOptions, GroupNormOptions, batch_norm, group_norm, layer_norm, norm_conv2d,
 };
 
 use super::NormMode;
@@ -166,9 +166,10 @@ impl BatchNorm {
     ) -> Tensor<4> {
         let [batch, height, width, _] = x.dims();
         let (weight, bias) = (self.weight.val(), self.bias.val());
-        let statistics = self.statistics(norm);
+        let statistics = self.running().for_mode(norm);
         let out = batch_norm(x, weight, bias, residual, statistics, self.options(relu));
-        self.follow(out.mean, out.variance, batch * height * width, norm);
+        self.running()
+            .follow(out.mean, out.variance, batch * height * width, norm);
         out.y
     }
 
@@ -185,57 +186,85 @@ impl BatchNorm {
             x,
             self.weight.val(),
             self.bias.val(),
-            self.statistics(norm),
+            self.running().for_mode(norm),
             self.options(true),
             conv.weight.val(),
             residual,
             conv.options(),
         );
-        self.follow(out.mean, out.variance, batch * height * width, norm);
+        self.running()
+            .follow(out.mean, out.variance, batch * height * width, norm);
         out.y
     }
 
-    /// Returns the mean and variance to normalise by, or `None` where they are the batch's.
-    pub(super) fn statistics(&self, norm: NormMode) -> Option<(Tensor<1>, Tensor<1>)> {
-        match norm {
-            NormMode::Running => Some((self.running_mean.value(), self.running_var.value())),
-            NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => None,
-        }
-    }
-
-    /// Moves the running statistics towards those of a batch of `count` values per channel, where the mode says so.
-    pub(super) fn follow(
-        &self,
-        mean: Tensor<1>,
-        variance: Tensor<1>,
-        count: usize,
-        norm: NormMode,
-    ) {
-        let momentum = match norm {
-            NormMode::Running | NormMode::Batch => None,
-            NormMode::BatchUpdating => Some(self.momentum),
-            NormMode::Blending { momentum } => Some(momentum),
-        };
-        if let Some(momentum) = momentum {
-            let count = count as f64;
-            let unbiased = if count > 1.0 {
-                count / (count - 1.0)
-            } else {
-                1.0
-            };
-            let blend = |running: &Buffer, new: Tensor<1>| {
-                running.set(running.value() * (1.0 - momentum) + new * momentum);
-            };
-            blend(&self.running_mean, mean);
-            blend(&self.running_var, variance * unbiased);
+    pub(super) fn running(&self) -> RunningStatistics<'_> {
+        RunningStatistics {
+            mean: &self.running_mean,
+            variance: &self.running_var,
+            momentum: self.momentum,
         }
     }
 
     pub(super) fn options(&self, relu: bool) -> BatchNormOptions {
         BatchNormOptions {
             epsilon: self.epsilon as f32,
-            relu,
+            activation: activation(relu),
         }
+    }
+}
+
+/// The running statistics of a batch norm, wherever they are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunningStatistics<'a> {
+    /// The running mean, `[channels]`.
+    pub mean: &'a Buffer,
+    /// The running variance, `[channels]`.
+    pub variance: &'a Buffer,
+    /// The share of the batch in an update.
+    pub momentum: f64,
+}
+
+impl RunningStatistics<'_> {
+    /// Returns mean and variance, `[channels]` each.
+    pub(crate) fn values(self) -> (Tensor<1>, Tensor<1>) {
+        (self.mean.value(), self.variance.value())
+    }
+
+    /// Returns the mean and variance to normalise by, or `None` where they are the batch's.
+    pub(crate) fn for_mode(self, norm: NormMode) -> Option<(Tensor<1>, Tensor<1>)> {
+        match norm {
+            NormMode::Running => Some(self.values()),
+            NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => None,
+        }
+    }
+
+    /// Moves the running statistics towards those of a batch of `count` values per channel, where the mode says so.
+    pub(crate) fn follow(self, mean: Tensor<1>, variance: Tensor<1>, count: usize, norm: NormMode) {
+        let momentum = match norm {
+            NormMode::Running | NormMode::Batch => return,
+            NormMode::BatchUpdating => self.momentum,
+            NormMode::Blending { momentum } => momentum,
+        };
+        let count = count as f64;
+        let unbiased = if count > 1.0 {
+            count / (count - 1.0)
+        } else {
+            1.0
+        };
+        let blend = |running: &Buffer, new: Tensor<1>| {
+            running.set(running.value() * (1.0 - momentum) + new * momentum);
+        };
+        blend(self.mean, mean);
+        blend(self.variance, variance * unbiased);
+    }
+}
+
+/// Returns what follows a norm that has a ReLU behind it or not.
+fn activation(relu: bool) -> Activation {
+    if relu {
+        Activation::Relu
+    } else {
+        Activation::None
     }
 }
 
@@ -278,7 +307,7 @@ impl GroupNorm {
         let options = GroupNormOptions {
             groups: self.groups,
             epsilon: self.epsilon as f32,
-            relu,
+            activation: activation(relu),
         };
         group_norm(x, self.weight.val(), self.bias.val(), options)
     }

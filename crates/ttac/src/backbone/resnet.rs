@@ -110,17 +110,13 @@ pub struct ResNet {
 impl Backbone for ResNet {
     fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
         let x = conv_norm(&self.conv1, &self.bn1, images, Then::Relu, norm);
-        let every_second = PoolOptions {
-            kernel: 3,
-            stride: 2,
-            padding: 1,
-        };
+        let every_second = PoolOptions::square(3, 2, 1);
         let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
         global_average_pool(forward_all(stages, max_pool(x, every_second), norm))
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.fc
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.fc)
     }
 }
 

@@ -180,8 +180,8 @@ impl Backbone for ResNet26 {
         finish(&self.layer3, &self.bn, self.shared(images, norm), norm)
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.fc
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.fc)
     }
 
     fn has_rotation(&self) -> bool {
@@ -239,12 +239,7 @@ impl Block {
         let x = if stride == 1 {
             x
         } else {
-            let options = PoolOptions {
-                kernel: stride,
-                stride,
-                padding: 0,
-            };
-            average_pool(x, options)
+            average_pool(x, PoolOptions::square(stride, stride, 0))
         };
         let [batch, height, width, in_channels] = x.dims();
         if in_channels == self.channels {

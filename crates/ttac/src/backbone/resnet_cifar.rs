@@ -107,8 +107,8 @@ impl Backbone for ResNetCifar {
         global_average_pool(x)
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.linear
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.linear)
     }
 
     fn projection(&self, features: Tensor<2>) -> Option<Tensor<2>> {

@@ -104,8 +104,8 @@ impl Backbone for ResNetSimclr {
         global_average_pool(forward_all(stages, x, norm))
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.fc
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.fc)
     }
 
     fn published_key(&self, path: &str) -> String {

@@ -104,7 +104,7 @@ impl VitConfig {
 impl Family for VitConfig {
     fn input(&self) -> InputForm {
         InputForm::Images {
-            side: self.image_size,
+            size: [self.image_size; 2],
             fixed: true,
         }
     }
@@ -216,10 +216,7 @@ impl VisionTransformer {
             height == side && columns == side,
             "images of {height} x {columns} pixels do not fit a transformer with positions for {side} x {side}"
         );
-        let options = ConvOptions {
-            stride: patch,
-            padding: 0,
-        };
+        let options = ConvOptions::square(patch, 0);
         let patches: Tensor<3> =
             conv2d(images, proj.weight.val(), options).reshape([batch, tokens - 1, width]);
         // The bias is the same for all patches: it joins the positions, which are few.
@@ -244,8 +241,8 @@ impl Backbone for VisionTransformer {
         self.norm.forward(x)
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.head
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.head)
     }
 }
 
@@ -299,7 +296,8 @@ impl Block {
             queries,
         };
         let apply = |layer: &Linear, x: Tensor<2>, before: Before, residual: Option<Tensor<2>>| {
-            linear(x, layer.weight.val(), layer.bias.val(), before, residual)
+            let bias = Some(layer.bias.val());
+            linear(x, layer.weight.val(), bias, before, residual)
         };
         let qkv = apply(
             &self.attn.qkv,

@@ -103,8 +103,8 @@ impl Backbone for WideResNet {
         global_average_pool(self.bn1.forward(x, None, true, norm))
     }
 
-    fn classifier(&self) -> &Linear {
-        &self.fc
+    fn classifier(&self) -> Option<&Linear> {
+        Some(&self.fc)
     }
 
     fn published_key(&self, path: &str) -> String {

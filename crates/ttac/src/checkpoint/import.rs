@@ -7,6 +7,7 @@ use burn::store::pytorch::PytorchReader;
 use burn::tensor::{Device, TensorData};
 use safetensors::tensor::SafeTensors;
 
+use super::graph::state_dict;
 use super::native::{serialise, to_data};
 use super::{Checkpoint, LoadReport};
 use crate::backbone::{Architecture, Network, Parameter, load_tensors, parameters, tensors};
@@ -46,8 +47,12 @@ pub fn foreign_tensors(path: &Path) -> Result<Vec<(String, Vec<usize>)>> {
         .collect())
 }
 
-/// Writes plain safetensors with PyTorch's keys and batch counters, which `load_state_dict` takes strictly.
+/// Writes plain safetensors with PyTorch's keys and batch counters, which `load_state_dict` takes strictly. A network that came as a
+/// graph has all tensors of its `state_dict` there, under all their names and with the types of element they came with.
 pub fn export(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
+    if let Network::Graph(network) = &checkpoint.network {
+        return write_atomically(path, &state_dict(network));
+    }
     let values = tensors(&checkpoint.network);
     let norms = values
         .keys()

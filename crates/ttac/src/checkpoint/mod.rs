@@ -4,13 +4,17 @@
 //! [`Header`]. [`import`] reads PyTorch's files and the safetensors of other programs; [`export`] writes safetensors that
 //! `load_state_dict` accepts.
 
+mod graph;
 mod import;
 mod native;
 mod report;
+mod verify;
 
+pub use graph::{ImportedGraph, export_like, export_onnx, import_graph};
 pub use import::{export, foreign_tensors, import};
 pub use native::{Augmentation, Checkpoint, FORMAT, Header, Objective, Provenance, fingerprint};
 pub(crate) use report::fill;
 pub use report::{Advice, LoadReport};
+pub use verify::{Difference, verify};
 
 pub use crate::input::InputContract;

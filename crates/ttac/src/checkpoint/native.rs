@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
+use super::graph::check_sizes;
 use super::report::{LoadReport, fill};
 use crate::backbone::{Architecture, InputForm, Network, tensors};
 use crate::input::InputContract;
@@ -116,11 +117,14 @@ impl Header {
             problems.push(format!("{named} class names for {outputs} classes"));
         }
         problems.extend(self.input.problems());
-        if let InputForm::Images { side, fixed: true } = self.architecture.input() {
-            let fits = matches!(self.input, InputContract::Images { height, width, .. } if (height, width) == (side, side));
+        // What a network takes can be asked of a valid one alone.
+        let valid = self.architecture.validate().is_ok();
+        if valid && let InputForm::Images { size, fixed: true } = self.architecture.input() {
+            let fits = matches!(self.input, InputContract::Images { height, width, .. } if [height, width] == size);
             if !fits {
                 let found = self.input.describe();
-                problems.push(format!("{found} for a network of {side} x {side} alone"));
+                let [height, width] = size;
+                problems.push(format!("{found} for a network of {height} x {width} alone"));
             }
         }
         problems
@@ -142,6 +146,10 @@ impl Checkpoint {
     pub fn load(path: &Path, device: &Device) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let (header, found) = parse(path, &bytes)?;
+        // A header must not make us allocate more than the file holds.
+        if let Architecture::Graph(config) = &header.architecture {
+            check_sizes(path, &config.graph, &found)?;
+        }
         let blank = header.architecture.blank(device)?;
         let network = fill(path, &header.architecture, blank, found)?;
         Ok(Self { header, network })

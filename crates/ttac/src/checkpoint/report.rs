@@ -24,8 +24,8 @@ pub struct LoadReport {
     pub not_finite: Vec<(String, usize)>,
     /// Number of keys that carry nothing a network needs (`num_batches_tracked`).
     pub ignored: usize,
-    /// Key of the network's classifier.
-    pub classifier: String,
+    /// Keys of the tensors of the network's classifier.
+    pub classifier: Vec<String>,
     /// Fields of the architecture that the file's shapes contradict.
     pub other_sizes: OtherSizes,
 }
@@ -74,7 +74,7 @@ impl LoadReport {
         let shapes = found.iter();
         let shapes = shapes.map(|(key, data)| (key.clone(), data.shape().to_vec()));
         let mut report = Self {
-            classifier: network.classifier_key(),
+            classifier: network.classifier_keys(),
             other_sizes: architecture.other_sizes(&shapes.collect()),
             ..Self::default()
         };
@@ -125,10 +125,7 @@ impl LoadReport {
 
     /// Judges by what is wrong what to try; `None` if nothing is wrong.
     pub fn advice(&self) -> Option<Advice> {
-        let in_classifier = |key: &str| {
-            let rest = key.strip_prefix(&self.classifier);
-            rest.is_some_and(|rest| rest.starts_with('.'))
-        };
+        let in_classifier = |key: &str| self.classifier.iter().any(|known| known == key);
         let only_missing = self.unexpected.is_empty() && self.misshapen.is_empty();
         let all_missing =
             |is: &dyn Fn(&str) -> bool| only_missing && self.missing.iter().all(|(key, _)| is(key));

@@ -1,14 +1,17 @@
 //! Class folders of PNG and JPEG files: ImageNet, ImageNet-C, VisDA-C, PACS and your own.
 //!
-//! Classes are the folders in the order of their names; a folder without folders may be read as
+//! Classes are the folders in the order of their names or, where every folder is named as a class of the model, the model's, of which
+//! some may have no pictures; a folder without folders may be read as
 //! unlabelled. Where the folder has parts (`train`, and `test`,
 //! `val` or `validation`), the part is taken; with a corruption and a severity, `CORRUPTION/SEVERITY`
-//! below it. What a model gets is described in [`ImageFolder`].
+//! below it, or the corruption is made on the fly where there are no such folders. What a model gets is described in [`ImageFolder`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use ttac_corrupt::Corruption;
 
 use super::cifar_c::{check_severity, unknown_corruption};
 use super::memory::pick;
@@ -98,6 +101,15 @@ impl ImageFolder {
         Ok(set)
     }
 
+    /// Tells whether a folder has corruptions below it, as ImageNet-C has, and not classes.
+    pub(super) fn holds_corruptions(root: &Path, split: Split) -> Result<bool> {
+        if !root.is_dir() {
+            return Err(lacking(root, "no such folder".to_owned()));
+        }
+        let found = folders(&part(root, split)?)?;
+        Ok(found.iter().any(|name| name.parse::<Corruption>().is_ok()))
+    }
+
     /// Returns the files that were left out, with what is wrong with them.
     pub fn skipped(&self) -> &[(PathBuf, String)] {
         &self.skipped
@@ -175,16 +187,17 @@ fn lacking(root: &Path, problem: String) -> Error {
     wrong(NAME, root, problem, Remedy::ClassFolders)
 }
 
-/// The classes of a folder, in the model's order where they are the model's; none for pictures without classes.
+/// The classes of a folder: the model's, in its order, where every folder is one of them, though some may have no folder; none for
+/// pictures without classes.
 fn classes(folder: &Path, options: &OpenOptions) -> Result<Vec<String>> {
     let found = folders(folder)?;
     if found.is_empty() && !options.unlabelled {
         let problem = format!("expected a folder for every class, {}", contents(folder));
         return Err(lacking(folder, problem));
     }
-    let mut wanted = options.classes.clone();
-    wanted.sort();
-    Ok(if wanted == found {
+    let wanted: BTreeSet<&String> = options.classes.iter().collect();
+    let known = !found.is_empty() && found.iter().all(|class| wanted.contains(class));
+    Ok(if known {
         options.classes.clone()
     } else {
         found
@@ -200,6 +213,9 @@ fn files(folder: &Path, classes: &[String]) -> Result<Vec<Picture>> {
     let mut files = Vec::new();
     for (label, class) in classes.iter().enumerate() {
         let folder = folder.join(class);
+        if !folder.is_dir() {
+            continue;
+        }
         let found = pictures(&folder)?;
         if found.is_empty() {
             let problem = format!("expected PNG or JPEG files, {}", contents(&folder));

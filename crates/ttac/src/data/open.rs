@@ -79,7 +79,17 @@ pub const DATA_SETS: [NamedSet; 14] = [
     images(
         "image-folder",
         "PNG and JPEG files in class folders: ImageNet, ImageNet-C and your own",
-        |root, split, options| Ok(Box::new(ImageFolder::open(root, split, options)?)),
+        |root, split, options| {
+            if options.asks_for_clean() || ImageFolder::holds_corruptions(root, split)? {
+                return Ok(Box::new(ImageFolder::open(root, split, options)?));
+            }
+            let clean = OpenOptions {
+                corruption: None,
+                severity: None,
+                ..options.clone()
+            };
+            options.corrupt(ImageFolder::open(root, split, &clean)?)
+        },
     ),
     images(
         "shapes10",

@@ -64,12 +64,20 @@ impl Adapter {
 
     /// Learns from a minibatch.
     pub fn learn(&mut self, minibatch: &Minibatch, stage: &Stage) -> Result<Learned> {
-        self.method.learn(&mut self.learner, minibatch, stage)
+        let learned = self.method.learn(&mut self.learner, minibatch, stage)?;
+        if learned.updates == 0 {
+            self.learner.discard();
+        }
+        Ok(learned)
     }
 
     /// Learns from an arriving batch and scores it, in the given order.
     pub fn observe(&mut self, batch: &Minibatch, order: Prediction) -> Observed {
-        self.method.observe(&mut self.learner, batch, order)
+        let (scores, learned) = self.method.observe(&mut self.learner, batch, order)?;
+        if learned.updates == 0 {
+            self.learner.discard();
+        }
+        Ok((scores, learned))
     }
 
     /// Scores normalised samples, `[batch, classes]`, and changes nothing.

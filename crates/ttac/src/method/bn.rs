@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Variant};
 use super::{
-    Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Setting, Stage,
+    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Setting, Stage,
 };
 use crate::Result;
 use crate::backbone::NormMode;
@@ -21,14 +21,17 @@ pub(super) const ENTRY: Entry<BnConfig> = Entry {
             norm: NormUpdates::of(preset),
         },
     }],
-    needs: |_| Needs::NETWORK,
-    build: |config, network, _| {
+    needs: |_| Needs {
+        layers: Some(Layers::BatchNorms),
+        ..Needs::NETWORK
+    },
+    build: |config, _, _| {
         let learner = LearnerConfig {
             norm: config.norm,
             predicts: config.statistics.mode(),
             ..LearnerConfig::default()
         };
-        Ok((learner, Box::new(Bn::new(config, network.has_batch_norm()))))
+        Ok((learner, Box::new(Bn(config))))
     },
 };
 
@@ -70,8 +73,8 @@ pub struct BnConfig {
 ///
 /// # When to use
 /// It is cheap, and the largest part of what adaptation wins under noise and blur. It hurts where the shift
-/// is mild, where batches are small, and where classes do not come mixed. A network without batch norm
-/// has no such statistics: the method says so, and predicts what [`super::Unadapted`] does.
+/// is mild, where batches are small, and where classes do not come mixed. A network without batch norms
+/// has no such statistics, and is refused.
 ///
 /// # State it keeps
 /// It keeps the running statistics, with [`NormSource::Running`].
@@ -79,35 +82,14 @@ pub struct BnConfig {
 /// # References
 /// `docs/methods.md`, BN.
 #[derive(Clone, Debug)]
-pub struct Bn {
-    config: BnConfig,
-    has_batch_norm: bool,
-    /// Whether it has been said that there is no batch norm; once is enough.
-    said: bool,
-}
-
-impl Bn {
-    fn new(config: BnConfig, has_batch_norm: bool) -> Self {
-        Self {
-            config,
-            has_batch_norm,
-            said: false,
-        }
-    }
-}
+pub struct Bn(BnConfig);
 
 impl Method for Bn {
     fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
-        let mut learned = Learned::nothing();
-        if !self.has_batch_norm && !self.said {
-            self.said = true;
-            let note = "the network has no batch norm: `bn` predicts what `test` does";
-            learned.notes.push(note.to_owned());
-        }
-        if self.has_batch_norm && self.config.statistics == NormSource::Running {
+        if self.0.statistics == NormSource::Running {
             learner.follow_norms(batch.images.clone());
         }
-        Ok(learned)
+        Ok(Learned::nothing())
     }
 
     fn boxed_clone(&self) -> Box<dyn Method> {

@@ -25,8 +25,8 @@ pub trait Classifier {
     /// Scores the four rotations, `[batch, 4]`, if there is a rotation head.
     fn rotation(&self, images: Tensor<4>, norm: NormMode) -> Option<Tensor<2>>;
 
-    /// Returns the rows of the linear classifier, `[num_classes, num_features]`.
-    fn head_weights(&self) -> Tensor<2>;
+    /// Returns the rows of the linear classifier, `[num_classes, num_features]`, if the network ends with one.
+    fn head_weights(&self) -> Option<Tensor<2>>;
 
     /// Returns the length of a feature vector.
     fn num_features(&self) -> usize;
@@ -34,8 +34,8 @@ pub trait Classifier {
     /// Returns the number of classes.
     fn num_classes(&self) -> usize;
 
-    /// Whether any layer is a batch norm, so that there are running statistics.
-    fn has_batch_norm(&self) -> bool;
+    /// Whether there are layers of this kind.
+    fn has_layers(&self, layers: Layers) -> bool;
 
     /// Whether there is a self-supervised head of this kind.
     fn has(&self, head: Head) -> bool;
@@ -48,6 +48,28 @@ pub enum Head {
     Projection,
     /// The prediction of rotations.
     Rotation,
+}
+
+/// Layers that a method works with, and that not every network has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layers {
+    /// A linear layer between features and scores.
+    LinearClassifier,
+    /// Batch norms, with their running statistics.
+    BatchNorms,
+    /// Norms of any kind, with scales and shifts.
+    Norms,
+}
+
+impl Layers {
+    /// Names the layers, for messages.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::LinearClassifier => "a linear classifier",
+            Self::BatchNorms => "batch norms",
+            Self::Norms => "norms with scales and shifts",
+        }
+    }
 }
 
 impl Head {
@@ -77,7 +99,7 @@ impl<B: Backbone> Classifier for B {
         Backbone::rotation(self, images, norm)
     }
 
-    fn head_weights(&self) -> Tensor<2> {
+    fn head_weights(&self) -> Option<Tensor<2>> {
         Backbone::head_weights(self)
     }
 
@@ -89,8 +111,15 @@ impl<B: Backbone> Classifier for B {
         Backbone::num_classes(self)
     }
 
-    fn has_batch_norm(&self) -> bool {
-        Backbone::has_batch_norm(self)
+    fn has_layers(&self, layers: Layers) -> bool {
+        match layers {
+            Layers::LinearClassifier => Backbone::head_weights(self).is_some(),
+            Layers::BatchNorms => self.has_batch_norm(),
+            Layers::Norms => {
+                let mut parts = crate::backbone::parameters(self).into_iter();
+                parts.any(|one| one.kind == crate::backbone::ParameterKind::Affine)
+            }
+        }
     }
 
     fn has(&self, head: Head) -> bool {

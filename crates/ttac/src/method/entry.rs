@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::classifier::{Classifier, Head};
+use super::classifier::{Classifier, Head, Layers};
 use super::{FirstPasses, LearnerConfig, Method};
 use crate::stats::SourceStatistics;
 use crate::{Error, Result};
@@ -63,6 +63,8 @@ pub struct Needs {
     pub anchors: bool,
     /// The self-supervised head that the source has to be trained with; with one, the protocol is of the Y family.
     pub head: Option<Head>,
+    /// The layers that the network has to have.
+    pub layers: Option<Layers>,
     /// Which varied copies it has to be handed.
     pub views: Wants,
     /// The fewest samples it can learn from at a time.
@@ -81,6 +83,7 @@ impl Needs {
     pub const NETWORK: Self = Self {
         anchors: false,
         head: None,
+        layers: None,
         views: Wants::Nothing,
         fewest_samples: 1,
         rehearses: true,
@@ -103,13 +106,19 @@ impl Needs {
                 method: name.to_owned(),
             });
         }
-        match self.head {
-            Some(head) if !network.has(head) => Err(Error::NoHead {
+        if let Some(head) = self.head.filter(|&head| !network.has(head)) {
+            return Err(Error::NoHead {
                 method: name.to_owned(),
                 head,
-            }),
-            _ => Ok(()),
+            });
         }
+        if let Some(layers) = self.layers.filter(|&layers| !network.has_layers(layers)) {
+            return Err(Error::NoLayers {
+                method: name.to_owned(),
+                layers,
+            });
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use super::entry::{Entry, Variant};
 use super::learner::{from_bytes, rows, to_bytes, value};
 use super::shot::select;
 use super::{
-    Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
+    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
 };
 use crate::backbone::NormMode;
 use crate::optim::OptimiserConfig;
@@ -19,7 +19,10 @@ pub(super) const ENTRY: Entry<EtaConfig> = Entry {
         about: "entropy minimisation on certain and novel samples",
         preset: |_, _| EtaConfig::default(),
     }],
-    needs: |_| Needs::NETWORK,
+    needs: |_| Needs {
+        layers: Some(Layers::Norms),
+        ..Needs::NETWORK
+    },
     build: |config, network, _| {
         config.validate()?;
         let learner = LearnerConfig::affine(config.optimiser, config.learning_rate);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use burn::module::{ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
@@ -201,6 +202,12 @@ impl Learner {
         self.student.follow_norms(images, mode);
     }
 
+    /// Frees what forward passes have recorded for gradients that nobody asked for. Burn frees such records in the next backward pass
+    /// to a parameter of the network; where no step follows a pass, they would pile up.
+    pub(super) fn discard(&self) {
+        self.student.discard();
+    }
+
     /// Takes one step down the gradient of a loss.
     pub fn step(&mut self, loss: &Tensor<1>) {
         let LearnerConfig {
@@ -299,6 +306,7 @@ trait Student: Send {
     fn frozen(&self) -> Box<dyn Classifier + Send + Sync>;
     fn follow_norms(&mut self, images: Tensor<4>, mode: NormMode);
     fn step(&mut self, loss: &Tensor<1>, learning_rate: f64, gradient_bound: Option<f64>);
+    fn discard(&self);
     fn reset(&mut self);
     fn weights(&self) -> BTreeMap<String, TensorData>;
     fn source_weights(&self) -> BTreeMap<String, TensorData>;
@@ -347,6 +355,12 @@ impl<B: Backbone + Sync + 'static> Student for Pupil<B> {
             None => optimiser.step(learning_rate, network, loss),
             Some(bound) => optimiser.step_bounded(learning_rate, network, loss, bound),
         });
+    }
+
+    fn discard(&self) {
+        if let Some(network) = &self.network {
+            network.visit(&mut Discard { done: false });
+        }
     }
 
     fn reset(&mut self) {
@@ -410,4 +424,19 @@ pub(super) fn rows(matrix: &Tensor<2>) -> Vec<f32> {
 /// Reads the value of a loss.
 pub(super) fn value(loss: &Tensor<1>) -> f64 {
     f64::from(loss.to_data().as_slice::<f32>().expect("losses are f32")[0])
+}
+
+/// Takes the gradient of the first parameter that may have one.
+struct Discard {
+    done: bool,
+}
+
+impl ModuleVisitor for Discard {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        if !self.done && value.is_require_grad() {
+            value.sum().backward();
+            self.done = true;
+        }
+    }
 }

@@ -28,7 +28,7 @@ use burn::tensor::Tensor;
 
 pub use adapter::{Adapter, Snapshot};
 pub use bn::{Bn, BnConfig, NormSource};
-pub use classifier::{Classifier, Head};
+pub use classifier::{Classifier, Head, Layers};
 pub use entry::{Needs, Preset, Setting, Wants, method_names};
 pub use eta::{Eta, EtaConfig};
 pub use learner::{Learner, LearnerConfig, NormUpdates};

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Entry, Variant};
 use super::learner::{from_bytes, rows, to_bytes};
 use super::{
-    Classifier, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormSource, Observed,
-    Prediction, Stage,
+    Classifier, Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormSource,
+    Observed, Prediction, Stage,
 };
 use crate::backbone::NormMode;
 use crate::{Error, Result, best};
@@ -19,6 +19,7 @@ pub(super) const ENTRY: Entry<T3aConfig> = Entry {
         preset: |_, _| T3aConfig::default(),
     }],
     needs: |_| Needs {
+        layers: Some(Layers::LinearClassifier),
         rehearses: false,
         ..Needs::NETWORK
     },
@@ -98,7 +99,8 @@ impl T3a {
             features: network.num_features(),
             supports: vec![Vec::new(); network.num_classes()],
         };
-        new.insert(network, &network.head_weights());
+        let rows = network.head_weights();
+        new.insert(network, &rows.expect("needs were checked"));
         new
     }
 

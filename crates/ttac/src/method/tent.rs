@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Entry, Variant};
 use super::learner::value;
 use super::{
-    Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
+    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
 };
 use crate::Result;
 use crate::backbone::NormMode;
@@ -19,7 +19,10 @@ pub(super) const ENTRY: Entry<TentConfig> = Entry {
         about: "entropy minimisation over norm scales and shifts",
         preset: |_, _| TentConfig::default(),
     }],
-    needs: |_| Needs::NETWORK,
+    needs: |_| Needs {
+        layers: Some(Layers::Norms),
+        ..Needs::NETWORK
+    },
     build: |config, _, _| {
         let learner = LearnerConfig::affine(config.optimiser, config.learning_rate);
         Ok((learner, Box::new(Tent)))

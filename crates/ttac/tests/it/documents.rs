@@ -88,13 +88,18 @@ fn code_in_the_documents_is_the_code_of_the_file_it_names() {
     assert!(looked_up >= 5, "only {looked_up} pieces were found");
 }
 
-/// The table is generated: with the environment variable `UPDATE_DOCUMENTS` this test writes it.
 #[test]
 fn the_documents_list_every_architecture() {
     let rows = Architecture::published().into_iter().map(|one| {
         let takes = match Architecture::by_name(one.name, 10).unwrap().input() {
-            InputForm::Images { side, fixed: false } => format!("images, {side}x{side} or other"),
-            InputForm::Images { side, fixed: true } => format!("images, {side}x{side} only"),
+            InputForm::Images {
+                size: [height, width],
+                fixed: false,
+            } => format!("images, {height}x{width} or other"),
+            InputForm::Images {
+                size: [height, width],
+                fixed: true,
+            } => format!("images, {height}x{width} only"),
             InputForm::Clouds { points, fewest } => {
                 format!("clouds, {points} points or others from {fewest} on")
             }
@@ -107,13 +112,27 @@ fn the_documents_list_every_architecture() {
     });
     let head = "| name | what it is | parameters | takes | keys of |\n|---|---|---|---|---|\n";
     let table = format!("{head}{}", rows.collect::<String>());
-    let path = root().join("docs/architectures.md");
-    let document = std::fs::read_to_string(&path).unwrap();
-    let start = document.find("| name |").expect("the table's head");
-    let length = document[start..].find("\n\n").expect("the table's end") + 1;
-    let old = &document[start..][..length];
+    check_generated("docs/architectures.md", head, &table);
+}
+
+#[test]
+fn the_documents_list_every_function_that_can_be_imported() {
+    let rows = ttac::graph::SUPPORTED.iter();
+    let rows = rows.map(|(function, becomes)| format!("| `{function}` | {becomes} |\n"));
+    let head = "| function | becomes |\n|---|---|\n";
+    let table = format!("{head}{}", rows.collect::<String>());
+    check_generated("docs/your-own-network.md", head, &table);
+}
+
+/// Compares the table with a head in a document with what it should be or, if `UPDATE_DOCUMENTS` is set, writes it there.
+fn check_generated(document: &str, head: &str, table: &str) {
+    let path = root().join(document);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let start = text.find(head).expect("the table's head");
+    let length = text[start..].find("\n\n").expect("the table's end") + 1;
+    let old = &text[start..][..length];
     if std::env::var_os("UPDATE_DOCUMENTS").is_some() {
-        std::fs::write(&path, document.replace(old, &table)).unwrap();
+        std::fs::write(&path, text.replace(old, table)).unwrap();
     } else {
         assert_eq!(
             old, table,

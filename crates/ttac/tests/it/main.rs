@@ -76,5 +76,31 @@ mod report;
 /// Documents: the list of architectures is the code's, every path and link leads somewhere.
 mod documents;
 
+/// ONNX files: fixtures, round trips, and every way a file can be wrong.
+mod onnx;
+
+/// Small ONNX files, made byte by byte.
+mod onnx_bytes;
+
+/// Networks as PyTorch exports them: what is read, and every way a file can be wrong.
+mod pt2;
+
+/// A graph computed in the plainest way, in double precision.
+mod interpret;
+
+/// Imported networks: PyTorch's numbers, the same bits however they are computed.
+mod graphs;
+/// Programs of `PyTorch` as graphs: the same numbers, and what is refused.
+mod lowering;
+
+/// Imported networks beside those written by hand, to the bit.
+mod graph_twins;
+
+/// Every method on imported networks.
+mod graph_sessions;
+
+/// Imported networks in checkpoints: round trips, and headers from strangers.
+mod graph_checkpoints;
+
 /// Real weights on real images, where both are at hand.
 mod real;

@@ -69,10 +69,7 @@ fn convolution_agrees_with_pytorch() {
     for (case, options) in cases(&fixture) {
         let number = |field: &str| options[field].as_u64().unwrap() as usize;
         let [x, weight]: [Tensor<4>; 2] = ["x", "w"].map(|name| leaf(&fixture, &case, name));
-        let options = kernels::ConvOptions {
-            stride: number("stride"),
-            padding: number("padding"),
-        };
+        let options = kernels::ConvOptions::square(number("stride"), number("padding"));
         let y = kernels::conv2d(x.clone(), weight.clone(), options);
         let grads = compare_pass(&mut fixture, &case, &x, &y);
         compare_gradient(&mut fixture, &case, "dw", &weight, &grads);
@@ -241,12 +238,12 @@ fn gradients_of_a_tensor_with_several_uses_are_added() {
     let uses: [Use; 7] = [
         |x| kernels::conv2d(x.clone(), weight(&x), SAME),
         |x| x.clone() * x,
-        |x| kernels::conv2d_add(x.clone(), weight(&x), x * 0.5, SAME),
+        |x| kernels::conv2d_add(x.clone(), weight(&x), None, Some(x * 0.5), SAME),
         |x| {
             let ones = Tensor::ones([4], &x.device());
             let options = kernels::BatchNormOptions {
                 epsilon: 1e-5,
-                relu: true,
+                activation: kernels::Activation::Relu,
             };
             let zeros = ones.clone() * 0.0;
             let residual = Some(x.clone());
@@ -257,12 +254,12 @@ fn gradients_of_a_tensor_with_several_uses_are_added() {
             let options = kernels::GroupNormOptions {
                 groups: 2,
                 epsilon: 1e-5,
-                relu: true,
+                activation: kernels::Activation::Relu,
             };
             kernels::group_norm(x, ones.clone(), ones, options)
         },
         |x| kernels::shortcut_a(x, 4, 1),
-        |x| kernels::max_pool(x, windows(3, 1, 1)),
+        |x| kernels::max_pool(x, kernels::PoolOptions::square(3, 1, 1)),
     ];
     let values = |seed: i64| -> Tensor<4> {
         let range = Tensor::<1, burn::tensor::Int>::arange(0..2 * 5 * 5 * 4, &device).float();
@@ -288,18 +285,7 @@ fn gradients_of_a_tensor_with_several_uses_are_added() {
     }
 }
 
-const SAME: kernels::ConvOptions = kernels::ConvOptions {
-    stride: 1,
-    padding: 1,
-};
-
-fn windows(kernel: usize, stride: usize, padding: usize) -> kernels::PoolOptions {
-    kernels::PoolOptions {
-        kernel,
-        stride,
-        padding,
-    }
-}
+const SAME: kernels::ConvOptions = kernels::ConvOptions::square(1, 1);
 
 fn weight(x: &Tensor<4>) -> Tensor<4> {
     let range = Tensor::<1, burn::tensor::Int>::arange(0..4 * 4 * 9, &x.device()).float();
@@ -345,7 +331,7 @@ fn linear_layers_agree_with_pytorch() {
         let y = kernels::linear(
             x.clone(),
             weight.clone(),
-            bias.clone(),
+            Some(bias.clone()),
             before,
             residual.clone(),
         );
@@ -407,8 +393,15 @@ fn token_ops_composed_of_burns_own_are_the_same_ops() {
     let (x, weight) = (input("x", 18, 30).require_grad(), input("w", 7, 30));
     let bias: Tensor<1> = input("b", 1, 7).reshape([7]);
     let residual = input("r", 18, 7);
-    for before in [kernels::Before::Nothing, kernels::Before::Gelu] {
-        let arguments = || (weight.clone(), bias.clone(), before, Some(residual.clone()));
+    for before in [
+        kernels::Before::Nothing,
+        kernels::Before::Gelu,
+        kernels::Before::GeluTanh,
+    ] {
+        let arguments = || {
+            let (bias, residual) = (Some(bias.clone()), Some(residual.clone()));
+            (weight.clone(), bias, before, residual)
+        };
         let (w, b, before, r) = arguments();
         let fast = kernels::linear(x.clone(), w, b, before, r);
         let (w, b, before, r) = arguments();
@@ -454,10 +447,10 @@ fn pooling_agrees_with_pytorch() {
             kernels::global_average_pool,
         );
         pool_case(&mut fixture, &format!("average-2x2_{size}"), |x| {
-            kernels::average_pool(x, windows(2, 2, 0))
+            kernels::average_pool(x, kernels::PoolOptions::square(2, 2, 0))
         });
         pool_case(&mut fixture, &format!("max-3x3_{size}"), |x| {
-            kernels::max_pool(x, windows(3, 2, 1))
+            kernels::max_pool(x, kernels::PoolOptions::square(3, 2, 1))
         });
         pool_case(&mut fixture, &format!("option-a_{size}"), |x| {
             kernels::shortcut_a(x, 8, 2)

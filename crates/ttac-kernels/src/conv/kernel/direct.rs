@@ -12,6 +12,7 @@
 //! edge. It stays in the second-level cache while every panel of packed weights passes by. Where a pixel sees only itself (1x1 kernels of
 //! stride 1) there is nothing to gather.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -21,7 +22,7 @@ use super::packing::{Packed, WeightOrder};
 use super::patches::{Block, Geometry, gather, plane_stride};
 use super::{ConvShape, Epilogue, Input, Pass};
 use crate::Context;
-use crate::core::parallel::{Out, filled};
+use crate::core::parallel::{Out, filled, filled_rows};
 use crate::core::recycle::Scratch;
 use crate::core::simd::{Kernel, Simd};
 
@@ -30,7 +31,7 @@ const BLOCK_PIXELS: usize = 168;
 /// Most values of a pixel's patch in a block; longer reductions are cut and accumulated.
 const BLOCK_REDUCTION: usize = 640;
 
-/// One product of gathered patches and packed weights. Pixel `(i, j)` of the grid goes to pixel `(step i + at.0, step j + at.1)` of the output, and to as
+/// One product of gathered patches and packed weights. Pixel `(i, j)` of the grid goes to pixel `(step[0] i + at[0], step[1] j + at[1])` of the output, and to as
 /// many pixels after it as the weights have groups.
 struct Convolution<'a> {
     context: &'a Context,
@@ -41,7 +42,7 @@ struct Convolution<'a> {
     out_size: [usize; 2],
     /// The number of channels of a pixel of the output.
     out_channels: usize,
-    out_step: usize,
+    out_step: [usize; 2],
     out_at: [usize; 2],
     epilogue: Epilogue<'a>,
 }
@@ -78,8 +79,8 @@ impl Convolution<'_> {
         for (offset, pixel) in offsets.iter_mut().zip(pixels) {
             let (row, j) = (pixel / grid[1], pixel % grid[1]);
             let (n, i) = (row / grid[0], row % grid[0]);
-            let i = self.out_step * i + self.out_at[0];
-            let j = self.out_step * j + self.out_at[1];
+            let i = self.out_step[0] * i + self.out_at[0];
+            let j = self.out_step[1] * j + self.out_at[1];
             *offset = ((n * self.out_size[0] + i) * self.out_size[1] + j) * self.out_channels;
         }
     }
@@ -92,7 +93,7 @@ impl Convolution<'_> {
         Finish {
             bias: epilogue.bias.map_or(null, |b| b[channel..].as_ptr()),
             residual: residual.map_or(null, |r| r.as_ptr().wrapping_add(channel)),
-            relu: epilogue.relu,
+            activation: epilogue.activation,
         }
     }
 }
@@ -222,29 +223,32 @@ pub(super) unsafe fn forward(pass: &Pass, x: Input) -> Vec<f32> {
     let (context, s) = (pass.context, pass.shape);
     let geometry = Geometry::forward(s, context.isa().lanes());
     let seen;
-    let x = if geometry.span == 1 {
+    let x = if geometry.span == 1 && !x.is_better_stored(geometry.taps.len()) {
         x
     } else {
-        // A vector holds several pixels.
+        // A vector holds several pixels, or the activation is long.
         seen = x.seen(context);
         Input::from(&*seen)
     };
-    let kernel = s.kernel * s.kernel;
-    let (inputs, taps) = if geometry.span == 1 {
-        (s.in_channels, (0..kernel).map(Some).collect())
-    } else {
-        // Every value of a patch is a tap of its own: rows of the kernel, pixels, channels.
-        let taps =
-            (0..kernel).flat_map(|pixel| (0..s.in_channels).map(move |i| Some(i * kernel + pixel)));
-        (1, taps.collect())
-    };
-    let order = WeightOrder {
+    let (kernel, inputs) = (s.taps(), geometry.tap_values());
+    let order = |input: usize, taps: Vec<usize>| WeightOrder {
         output: s.in_channels * kernel,
-        input: if geometry.span == 1 { kernel } else { 0 },
+        input,
         group: s.out_channels,
-        taps: vec![taps],
+        taps: vec![taps.into_iter().map(Some).collect()],
     };
-    let weights = Packed::new(context, pass.weight, [s.out_channels, inputs], &order);
+    let weights = if geometry.span == 1 {
+        let order = order(kernel, (0..kernel).collect());
+        Packed::new(context, pass.weight, [s.out_channels, inputs], &order)
+    } else {
+        // The values of a row of the kernel are the inputs of one tap.
+        let rows = (0..s.window.kernel[0]).map(|row| row * inputs);
+        let weight = channels_last(context, pass.weight, s);
+        let order = order(1, rows.collect());
+        let packed = Packed::new(context, &weight, [s.out_channels, inputs], &order);
+        context.recycle(weight);
+        packed
+    };
     let write = |out: Out| {
         let out_size = geometry.grid;
         let convolution = Convolution {
@@ -255,7 +259,7 @@ pub(super) unsafe fn forward(pass: &Pass, x: Input) -> Vec<f32> {
             out,
             out_size,
             out_channels: s.out_channels,
-            out_step: 1,
+            out_step: [1; 2],
             out_at: [0, 0],
             epilogue: pass.epilogue,
         };
@@ -266,10 +270,27 @@ pub(super) unsafe fn forward(pass: &Pass, x: Input) -> Vec<f32> {
     unsafe { filled(context, s.out_len(), write) }
 }
 
-/// Computes `dx` from `dy`: `dx[h, w, c] = sum over a, b, o of dy[(h + padding - a) / stride, (w + padding - b) / stride, o] w[o, c, a, b]`, where the
-/// divisions leave no remainder. The pixels with the same remainders form a grid, and each grid is a convolution of stride 1 with some of the taps.
+/// Brings weights from `[out][in][kh][kw]` into the order `[out][kh][kw][in]`, in which the values of a patch lie.
+fn channels_last(context: &Context, weight: &[f32], s: &ConvShape) -> Vec<f32> {
+    let taps = s.taps();
+    let row = s.in_channels * taps;
+    // SAFETY: every value of a row is written.
+    unsafe {
+        filled_rows(context, weight.len(), row, |output, out| {
+            let weight = &weight[output * row..][..row];
+            for (tap, out) in out.chunks_exact_mut(s.in_channels).enumerate() {
+                for (out, weight) in out.iter_mut().zip(weight[tap..].iter().step_by(taps)) {
+                    out.write(*weight);
+                }
+            }
+        })
+    }
+}
+
+/// Computes `dx` from `dy`: `dx[h, w, c] = sum over a, b, o of dy[(h + padding - dilation a) / stride, (w + padding - dilation b) / stride, o] w[o, c, a, b]`,
+/// where the divisions leave no remainder. The pixels with the same remainders form a grid, and each grid is a convolution of stride 1 with some of the taps.
 ///
-/// A grid of few channels would use few of a panel's vectors. So `stride` pixels side by side are then taken as one with that many times the channels; where one
+/// A grid of few channels would use few of a panel's vectors. So as many pixels side by side as the stride has are then taken as one with that many times the channels; where one
 /// of them does not meet a tap that another meets, its weight is 0.
 ///
 /// # Safety
@@ -277,16 +298,24 @@ pub(super) unsafe fn forward(pass: &Pass, x: Input) -> Vec<f32> {
 pub(super) unsafe fn input_gradient(pass: &Pass, dy: &[f32]) -> Vec<f32> {
     let (context, s) = (pass.context, pass.shape);
     let isa = context.isa();
-    let together = if s.in_channels <= isa.lanes() && s.width.is_multiple_of(s.stride) {
-        s.stride.min(isa.panel())
+    let stride = s.window.stride;
+    let together = if s.in_channels <= isa.lanes() && s.width.is_multiple_of(stride[1]) {
+        // Where places do not overlap, all pixels under one meet the same gradient: as many as fill a panel.
+        let apart = s.window.kernel[1] == stride[1] && s.window.padding[1][0] == 0;
+        let panel = if apart {
+            isa.panel() * isa.lanes() / s.in_channels.max(1)
+        } else {
+            isa.panel()
+        };
+        stride[1].min(panel)
     } else {
         1
     };
     let write = |out: Out| {
         for (row, column) in
-            (0..s.stride).flat_map(|row| (0..s.stride).step_by(together).map(move |c| (row, c)))
+            (0..stride[0]).flat_map(|row| (0..stride[1]).step_by(together).map(move |c| (row, c)))
         {
-            let columns = column..(column + together).min(s.stride);
+            let columns = column..(column + together).min(stride[1]);
             let (geometry, order) = grid(s, row, columns.clone());
             let outputs = columns.len() * s.in_channels;
             let convolution = Convolution {
@@ -297,7 +326,7 @@ pub(super) unsafe fn input_gradient(pass: &Pass, dy: &[f32]) -> Vec<f32> {
                 out,
                 out_size: [s.height, s.width],
                 out_channels: s.in_channels,
-                out_step: s.stride,
+                out_step: stride,
                 out_at: [row, column],
                 epilogue: pass.epilogue,
             };
@@ -313,28 +342,37 @@ pub(super) unsafe fn input_gradient(pass: &Pass, dy: &[f32]) -> Vec<f32> {
 /// The grid of the input's pixels whose row has the remainder `row` and whose column has one of `columns`, the gradients they see, and the order of the
 /// weights for them.
 fn grid(s: &ConvShape, row: usize, columns: Range<usize>) -> (Geometry, WeightOrder) {
-    let taps = s.kernel * s.kernel;
-    let grid_edge = |edge: usize, phase: usize| edge.saturating_sub(phase).div_ceil(s.stride);
-    // Along one edge: the tap of a phase whose source lies at a distance from the grid's own coordinate.
-    let tap = |phase: usize, distance: isize| {
-        let tap = (phase + s.padding).cast_signed() - distance * s.stride.cast_signed();
-        (0..s.kernel.cast_signed())
-            .contains(&tap)
-            .then(|| tap.cast_unsigned())
+    let (taps, window) = (s.taps(), s.window);
+    let grid_edge = |axis: usize, edge: usize, phase: usize| {
+        edge.saturating_sub(phase).div_ceil(window.stride[axis])
     };
-    // All distances at which one of some phases has a tap.
-    let distances = |phases: Range<usize>| {
-        let far = (s.kernel + s.padding + s.stride).cast_signed();
-        (-far..=far)
-            .filter(move |&distance| phases.clone().any(|phase| tap(phase, distance).is_some()))
+    // Along one axis: how far from the grid's own coordinate the gradient lies that a phase meets at a tap, if it meets one there.
+    let distance = |axis: usize, phase: usize, tap: usize| {
+        let from = (phase + window.padding[axis][0]).cast_signed()
+            - (tap * window.dilation[axis]).cast_signed();
+        let stride = window.stride[axis].cast_signed();
+        (from % stride == 0).then_some(from / stride)
     };
-    let chosen: Vec<_> = distances(row..row + 1)
-        .flat_map(|down| distances(columns.clone()).map(move |right| (down, right)))
+    // The other way round.
+    let tap = |axis: usize, phase: usize, far: isize| {
+        (0..window.kernel[axis]).find(|&tap| distance(axis, phase, tap) == Some(far))
+    };
+    // All distances at which one of some phases has a tap, in ascending order.
+    let distances = |axis: usize, phases: Range<usize>| -> BTreeSet<isize> {
+        let kernel = 0..window.kernel[axis];
+        let all = phases.flat_map(|phase| kernel.clone().map(move |tap| (phase, tap)));
+        all.filter_map(|(phase, tap)| distance(axis, phase, tap))
+            .collect()
+    };
+    let right = distances(1, columns.clone());
+    let chosen: Vec<_> = distances(0, row..row + 1)
+        .into_iter()
+        .flat_map(|down| right.iter().map(move |&right| (down, right)))
         .collect();
     let weights = columns.clone().map(|column| {
-        let meets = chosen
-            .iter()
-            .map(|&(down, right)| Some(tap(row, down)? * s.kernel + tap(column, right)?));
+        let meets = chosen.iter().map(|&(down, right)| {
+            Some(tap(0, row, down)? * window.kernel[1] + tap(1, column, right)?)
+        });
         meets.collect()
     });
     let order = WeightOrder {
@@ -345,9 +383,12 @@ fn grid(s: &ConvShape, row: usize, columns: Range<usize>) -> (Geometry, WeightOr
     };
     let geometry = Geometry {
         batch: s.batch,
-        grid: [grid_edge(s.height, row), grid_edge(s.width, columns.start)],
-        step: 1,
-        source: [s.out_height(), s.out_width()],
+        grid: [
+            grid_edge(0, s.height, row),
+            grid_edge(1, s.width, columns.start),
+        ],
+        step: [1; 2],
+        source: s.places(),
         channels: s.out_channels,
         span: 1,
         taps: chosen,

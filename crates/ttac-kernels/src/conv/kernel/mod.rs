@@ -2,7 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `direct` | gathers the patches of a block of pixels and multiplies (implicit GEMM); any kernel, stride and padding |
+//! | `grouped` | chooses for convolutions in several groups: a dense one for each, or `depthwise` |
+//! | `depthwise` | groups of one channel, or of some; any window |
+//! | `direct` | gathers the patches of a block of pixels and multiplies (implicit GEMM); any window |
 //! | `winograd` | F(2x2, 3x3) and F(4x4, 3x3): fewer multiplications for 3x3 kernels of stride 1 |
 //! | `weight_gradient` | the gradient of the weights, direct |
 //! | `packing` | the weights of a direct convolution in the order in which they are read |
@@ -10,8 +12,10 @@
 //! | `patches` | which source pixels an output pixel sees, and copying them together |
 //! | `gemm` | the micro-kernels under all of them |
 
+mod depthwise;
 mod direct;
 mod gemm;
+mod grouped;
 mod input;
 mod packing;
 mod patches;
@@ -19,11 +23,13 @@ mod weight_gradient;
 mod winograd;
 
 use crate::Context;
-use crate::core::shape::{check_len, check_window, elements, places};
+use crate::activation::kernel::Activation;
+use crate::core::shape::{check_len, elements};
+use crate::core::window::Window;
 
 pub use input::Input;
 
-/// The sizes of a convolution with a square kernel.
+/// The sizes of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     /// The number of images.
@@ -36,20 +42,18 @@ pub struct ConvShape {
     pub in_channels: usize,
     /// The number of channels of the output.
     pub out_channels: usize,
-    /// The edge of the square kernel, in pixels.
-    pub kernel: usize,
-    /// The distance between neighbouring places of the kernel, in both directions.
-    pub stride: usize,
-    /// The width of the border of zeros on every side of the input.
-    pub padding: usize,
+    /// The number of groups. Channels of the input and of the output are cut into as many equal parts, and a part of the output sees only its part of the input.
+    pub groups: usize,
+    /// The kernel and how it moves over the input; the padding is zeros.
+    pub window: Window,
 }
 
 impl ConvShape {
-    /// Makes the shape of a convolution of `[batch, height, width, in_channels]` with some output channels and `[kernel, stride, padding]`.
+    /// Makes the shape of a convolution of `[batch, height, width, in_channels]` with some output channels, in one group.
     pub fn new(
         [batch, height, width, in_channels]: [usize; 4],
         out_channels: usize,
-        [kernel, stride, padding]: [usize; 3],
+        window: Window,
     ) -> Self {
         Self {
             batch,
@@ -57,20 +61,19 @@ impl ConvShape {
             width,
             in_channels,
             out_channels,
-            kernel,
-            stride,
-            padding,
+            groups: 1,
+            window,
         }
     }
 
     /// Returns the height of the output, in pixels.
     pub fn out_height(&self) -> usize {
-        self.places(self.height)
+        self.places()[0]
     }
 
     /// Returns the width of the output, in pixels.
     pub fn out_width(&self) -> usize {
-        self.places(self.width)
+        self.places()[1]
     }
 
     fn in_shape(&self) -> [usize; 4] {
@@ -78,13 +81,18 @@ impl ConvShape {
     }
 
     fn out_shape(&self) -> [usize; 4] {
-        let (height, width) = (self.out_height(), self.out_width());
+        let [height, width] = self.places();
         [self.batch, height, width, self.out_channels]
     }
 
-    fn weight_shape(&self) -> [usize; 4] {
-        let kernel = self.kernel;
-        [self.out_channels, self.in_channels, kernel, kernel]
+    pub(crate) fn weight_shape(&self) -> [usize; 4] {
+        let [height, width] = self.window.kernel;
+        [
+            self.out_channels,
+            self.in_channels / self.groups,
+            height,
+            width,
+        ]
     }
 
     /// Returns the length of the input, `[batch, height, width, in_channels]`.
@@ -103,7 +111,7 @@ impl ConvShape {
         elements("output of a convolution", &self.out_shape())
     }
 
-    /// Returns the length of the weights, `[out_channels, in_channels, kernel, kernel]`.
+    /// Returns the length of the weights, `[out_channels, in_channels / groups, kernel height, kernel width]`.
     ///
     /// # Panics
     /// If no slice could hold them.
@@ -111,15 +119,29 @@ impl ConvShape {
         elements("weights of a convolution", &self.weight_shape())
     }
 
-    /// How often the kernel fits along an edge.
-    fn places(&self, edge: usize) -> usize {
-        places(edge, [self.kernel, self.stride, self.padding])
+    /// Returns how often the kernel fits along each edge.
+    fn places(&self) -> [usize; 2] {
+        self.window.places([self.height, self.width])
     }
 
-    /// Panics if a size of the window is 0 or absurd.
-    fn check_window(&self) {
-        let window = [self.kernel, self.stride, self.padding];
-        check_window("a convolution", window, self);
+    /// Returns the number of taps of the kernel.
+    fn taps(&self) -> usize {
+        self.window.kernel[0] * self.window.kernel[1]
+    }
+
+    /// Panics if a size of the window is 0 or absurd, or if the groups do not divide the channels.
+    fn check(&self) {
+        self.window.check("a convolution", self);
+        let Self {
+            groups,
+            in_channels,
+            out_channels,
+            ..
+        } = *self;
+        assert!(
+            groups > 0 && in_channels.is_multiple_of(groups) && out_channels.is_multiple_of(groups),
+            "a convolution needs groups that divide its channels, found {self:?}"
+        );
     }
 
     /// Panics if one of the tensors would be longer than any slice. The kernels rely on it: no product of some of its sizes wraps.
@@ -163,16 +185,20 @@ pub enum Algorithm {
     Auto,
     /// A matrix product of gathered patches, for any shape. The error is at most 2e-6.
     Direct,
-    /// Winograd F(2x2, 3x3): 2.25 times fewer multiplications. Shapes it cannot do (kernel not 3, stride not 1) run as `Direct`. Error at most 2e-6.
+    /// Winograd F(2x2, 3x3): 2.25 times fewer multiplications. Shapes it cannot do run as `Direct`: it needs a 3x3 kernel of stride 1 without dilation, equal padding on every side, one group. Error at most 2e-6.
     Winograd2,
-    /// Winograd F(4x4, 3x3): 4 times fewer multiplications. Shapes it cannot do (kernel not 3, stride not 1) run as `Direct`. Error at most 1e-5.
+    /// Winograd F(4x4, 3x3): 4 times fewer multiplications. Shapes it cannot do run as `Direct`: it needs a 3x3 kernel of stride 1 without dilation, equal padding on every side, one group. Error at most 1e-5.
     Winograd4,
 }
 
 impl Algorithm {
-    /// Returns the algorithm that runs: never `Auto`, and never one that cannot do the shape.
+    /// Returns the algorithm that runs: never `Auto`, and never one that cannot do the shape. In several groups it is `Direct`; where groups are so large that
+    /// each is computed as a dense convolution, those resolve it again.
     pub fn resolve(self, s: &ConvShape) -> Self {
-        let winograd = s.kernel == 3 && s.stride == 1 && s.in_channels > 0 && s.out_len() > 0;
+        let winograd = matches!(s.window.as_square(), Some([3, 1, _]))
+            && s.groups == 1
+            && s.in_channels > 0
+            && s.out_len() > 0;
         match self {
             _ if !winograd => Self::Direct,
             Self::Auto => Self::fastest(s),
@@ -203,15 +229,15 @@ impl Algorithm {
     }
 }
 
-/// What is done to the output of a convolution before it is stored: `relu(y + bias + residual)`, each part optional.
+/// What is done to the output of a convolution before it is stored: `act(y + bias + residual)`, each part optional.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
     /// One value for each output channel, added to the result.
     pub bias: Option<&'a [f32]>,
     /// A tensor of the output's shape, added to the result.
     pub residual: Option<&'a [f32]>,
-    /// Whether negative values become 0.
-    pub relu: bool,
+    /// What is applied to the sum.
+    pub activation: Activation,
 }
 
 /// A convolution or its input gradient, all but what it reads. The lengths of the slices and the products of the sizes were checked.
@@ -223,7 +249,8 @@ struct Pass<'a> {
     epilogue: Epilogue<'a>,
 }
 
-/// Convolves: `y[n, i, j, o] = sum over a, b, c of x[n, stride i + a - padding, stride j + b - padding, c] w[o, c, a, b]`, then the epilogue.
+/// Convolves: `y[n, i, j, o] = sum over a, b, c of x[n, stride i + dilation a - padding, stride j + dilation b - padding, c] w[o, c, a, b]`, then the epilogue.
+/// Stride, dilation and padding are those of the axis, and the padding is the one before it.
 ///
 /// # Panics
 /// If a slice is not as long as the shape says.
@@ -236,7 +263,7 @@ pub fn conv_forward<'a>(
     epilogue: &Epilogue,
 ) -> Vec<f32> {
     let x = x.into();
-    shape.check_window();
+    shape.check();
     shape.check_input(&x);
     shape.check_weight(weight);
     if let Some(bias) = epilogue.bias {
@@ -262,6 +289,7 @@ pub fn conv_forward<'a>(
         match algorithm.resolve(shape) {
             Algorithm::Winograd2 => winograd::forward::<4>(&pass, x),
             Algorithm::Winograd4 => winograd::forward::<6>(&pass, x),
+            _ if shape.groups > 1 => grouped::forward(&pass, x, algorithm),
             _ => direct::forward(&pass, x),
         }
     }
@@ -279,7 +307,7 @@ pub fn conv_input_gradient(
     algorithm: Algorithm,
     other: Option<&[f32]>,
 ) -> Vec<f32> {
-    shape.check_window();
+    shape.check();
     shape.check_output("output gradient of a convolution", dy);
     shape.check_weight(weight);
     if let Some(other) = other {
@@ -301,6 +329,7 @@ pub fn conv_input_gradient(
         match algorithm.resolve(shape) {
             Algorithm::Winograd2 => winograd::input_gradient::<4>(&pass, dy),
             Algorithm::Winograd4 => winograd::input_gradient::<6>(&pass, dy),
+            _ if shape.groups > 1 => grouped::input_gradient(&pass, dy, algorithm),
             _ => direct::input_gradient(&pass, dy),
         }
     }
@@ -318,7 +347,7 @@ pub fn conv_weight_gradient<'a>(
     algorithm: Algorithm,
 ) -> Vec<f32> {
     let x = x.into();
-    shape.check_window();
+    shape.check();
     shape.check_input(&x);
     shape.check_output("output gradient of a convolution", dy);
     shape.check_products();
@@ -327,6 +356,7 @@ pub fn conv_weight_gradient<'a>(
         match algorithm.resolve(shape) {
             Algorithm::Winograd2 => winograd::weight_gradient::<4>(context, x, dy, shape),
             Algorithm::Winograd4 => winograd::weight_gradient::<6>(context, x, dy, shape),
+            _ if shape.groups > 1 => grouped::weight_gradient(context, x, dy, shape, algorithm),
             _ => weight_gradient::direct(context, x, dy, shape),
         }
     }

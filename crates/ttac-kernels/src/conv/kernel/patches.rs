@@ -3,18 +3,19 @@
 use std::ops::Range;
 
 use super::{ConvShape, Input};
+use crate::activation::kernel::activate_rows;
 use crate::core::simd::Simd;
 use crate::norm::kernel::Normalise;
 
 /// Which source pixels each pixel of an output grid sees.
 ///
-/// Pixel `(i, j)` of the grid sees, at tap `t`, the `span` source pixels from `(step i + taps[t].0, step j + taps[t].1)` to the right, with zeros
-/// outside the source. `span` is 1, unless a row of the kernel fits one vector (the first layer of a network, with its three channels): then a whole row
-/// is one tap, and as it is contiguous in NHWC, one load brings it.
+/// Pixel `(i, j)` of the grid sees, at tap `t`, the `span` source pixels from `(step[0] i + taps[t].0, step[1] j + taps[t].1)` to the right, with zeros
+/// outside the source. `span` is 1, unless a pixel has few channels (in the first layer of a network, or where it embeds patches) and would leave most of a vector
+/// empty: then a whole row of the kernel is one tap, and as it is contiguous in NHWC, it fills the vectors.
 pub(super) struct Geometry {
     pub(super) batch: usize,
     pub(super) grid: [usize; 2],
-    pub(super) step: usize,
+    pub(super) step: [usize; 2],
     pub(super) source: [usize; 2],
     /// The number of channels of a source pixel.
     pub(super) channels: usize,
@@ -25,27 +26,34 @@ pub(super) struct Geometry {
 impl Geometry {
     /// Makes the geometry of a forward convolution.
     pub(super) fn forward(s: &ConvShape, lanes: usize) -> Self {
-        let grid = [s.out_height(), s.out_width()];
-        if (s.kernel, s.stride, s.padding) == (1, 1, 0) {
+        let (grid, window) = (s.places(), s.window);
+        if window.as_square() == Some([1, 1, 0]) {
             return Self::identity(s.batch * grid[0] * grid[1], s.in_channels);
         }
-        let span = if s.kernel * s.in_channels <= lanes {
-            s.kernel
+        let [kernel_height, kernel_width] = window.kernel;
+        // A row with gaps is not contiguous.
+        let row_planes = (kernel_width * s.in_channels).div_ceil(lanes);
+        let is_short = row_planes == 1 || 2 * s.in_channels <= lanes;
+        let span = if is_short && row_planes < kernel_width && window.dilation[1] == 1 {
+            kernel_width
         } else {
             1
         };
-        let padding = s.padding.cast_signed();
-        let taps = (0..s.kernel)
+        let distance = move |axis: usize, tap: usize| {
+            (tap * window.dilation[axis]).cast_signed() - window.padding[axis][0].cast_signed()
+        };
+        let columns = (0..kernel_width).step_by(span);
+        let taps = (0..kernel_height)
             .flat_map(|a| {
-                (0..s.kernel)
-                    .step_by(span)
-                    .map(move |b| (a.cast_signed() - padding, b.cast_signed() - padding))
+                columns
+                    .clone()
+                    .map(move |b| (distance(0, a), distance(1, b)))
             })
             .collect();
         Self {
             batch: s.batch,
             grid,
-            step: s.stride,
+            step: window.stride,
             source: [s.height, s.width],
             channels: s.in_channels,
             span,
@@ -59,7 +67,7 @@ impl Geometry {
         Self {
             batch: 1,
             grid,
-            step: 1,
+            step: [1; 2],
             source: grid,
             channels,
             span: 1,
@@ -69,7 +77,7 @@ impl Geometry {
 
     /// Whether every pixel sees itself and nothing else: its values lie together already.
     pub(super) fn is_identity(&self) -> bool {
-        self.step == 1 && self.span == 1 && self.taps == [(0, 0)] && self.source == self.grid
+        self.step == [1; 2] && self.span == 1 && self.taps == [(0, 0)] && self.source == self.grid
     }
 
     pub(super) fn pixels(&self) -> usize {
@@ -147,7 +155,7 @@ pub(super) unsafe fn gather<S: Simd>(geometry: &Geometry, source: Input, block: 
     let tap_planes = geometry.tap_planes(S::LANES);
     let [height, width] = geometry.grid;
     let source_width = geometry.source[1].cast_signed();
-    let (step, span) = (geometry.step.cast_signed(), geometry.span.cast_signed());
+    let (step, span) = (geometry.step[1].cast_signed(), geometry.span.cast_signed());
     let mut plane = planes.start;
     while plane < planes.end {
         let (down, right) = geometry.taps[plane / tap_planes];
@@ -198,9 +206,9 @@ unsafe fn gather_line<S: Simd>(
     stride: usize,
 ) {
     let [source_height, source_width] = geometry.source.map(usize::cast_signed);
-    let (step, channels) = (geometry.step.cast_signed(), geometry.channels);
+    let ([down, step], channels) = (geometry.step.map(usize::cast_signed), geometry.channels);
     let Range { start, end } = line.columns;
-    let source_row = step * line.row.cast_signed() + tap.down;
+    let source_row = down * line.row.cast_signed() + tap.down;
     let inside = (0..source_height).contains(&source_row);
     let (low, high) = if inside {
         let Range {
@@ -214,18 +222,19 @@ unsafe fn gather_line<S: Simd>(
     let row = line.image.cast_signed() * source_height + source_row;
     let base = row * source_width + tap.right;
     for j in (start..low).chain(high..end) {
-        let mut value = [0f32; 16];
         let first = step * j.cast_signed();
-        if geometry.span > 1 && inside {
-            for (at, value) in value.iter_mut().enumerate().take(geometry.tap_values()) {
-                let column = first + tap.right + (at / channels).cast_signed();
-                if (0..source_width).contains(&column) {
-                    let from = (base + first) * channels.cast_signed() + at.cast_signed();
-                    *value = source.values[from.cast_unsigned()];
+        for plane in 0..tap.planes {
+            let mut value = [0f32; 16];
+            if geometry.span > 1 && inside {
+                let values = tap.first + plane * S::LANES..geometry.tap_values();
+                for (at, value) in values.take(S::LANES).zip(&mut value) {
+                    let column = first + tap.right + (at / channels).cast_signed();
+                    if (0..source_width).contains(&column) {
+                        let from = (base + first) * channels.cast_signed() + at.cast_signed();
+                        *value = source.values[from.cast_unsigned()];
+                    }
                 }
             }
-        }
-        for plane in 0..tap.planes {
             // SAFETY: a pixel of the line, within the room promised by the caller.
             unsafe {
                 let place = line.place.add(plane * stride + (j - start) * S::LANES);
@@ -237,7 +246,7 @@ unsafe fn gather_line<S: Simd>(
         let first = (base + step * low.cast_signed()).cast_unsigned();
         let run = Run {
             from: first * channels + tap.first,
-            advance: geometry.step * channels,
+            advance: geometry.step[1] * channels,
             pixels: high - low,
             planes: tap.planes,
             values: geometry.tap_values() - tap.first,
@@ -350,6 +359,7 @@ unsafe fn copy_planes<S: Simd, const N: usize>(
     let at = plane * S::LANES;
     let read = source.as_ptr().wrapping_add(run.from + at);
     let out = out.wrapping_add(plane * stride);
+    let (norm, activation) = norm.split();
     // SAFETY: the values exist, and so do their channels.
     unsafe {
         let mut norms = [norm.vectors::<S>(run.first + at); N];
@@ -364,6 +374,11 @@ unsafe fn copy_planes<S: Simd, const N: usize>(
                 let x = S::load_partial(read.add(n * S::LANES), lanes);
                 let [y] = norms[n].apply([x]);
                 S::store(out.add(n * stride), y);
+            }
+        }
+        if let Some(activation) = activation {
+            for n in 0..N {
+                activate_rows::<S>(activation, out.add(n * stride), run.pixels, S::LANES);
             }
         }
     }

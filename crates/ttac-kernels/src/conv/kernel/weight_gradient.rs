@@ -36,10 +36,10 @@ pub(super) unsafe fn direct(context: &Context, x: Input, dy: &[f32], s: &ConvSha
     let lanes = context.isa().lanes();
     let patches = Geometry::forward(s, lanes);
     let seen;
-    let x = if patches.span == 1 {
+    let x = if patches.span == 1 && !x.is_better_stored(patches.taps.len()) {
         x
     } else {
-        // A vector holds several pixels.
+        // A vector holds several pixels, or the activation is long.
         seen = x.seen(context);
         Input::from(&*seen)
     };
@@ -209,7 +209,7 @@ impl Kernel for Back<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (s, patches) = (self.shape, self.patches);
-        let taps = s.kernel * s.kernel;
+        let taps = s.taps();
         let outputs = s.out_channels.next_multiple_of(S::LANES);
         let tap_rows = patches.tap_planes(S::LANES) * S::LANES;
         let sum_len = patches.taps.len() * tap_rows * outputs;

@@ -2,20 +2,21 @@
 
 use rayon::prelude::*;
 
-use super::walk::{EachVector, Walk, walk};
 use crate::Context;
+use crate::activation::kernel::{Activation, Function, activated, with_function};
 use crate::core::parallel::{Out, filled};
 use crate::core::simd::{Kernel, Simd};
+use crate::core::walk::{EachVector, Walk, walk};
 
-/// A norm whose statistics are known: `scale x + shift` per channel, then perhaps ReLU.
+/// A norm whose statistics are known: `scale x + shift` per channel, then the activation.
 #[derive(Clone, Copy, Debug)]
 pub struct Normalise<'a> {
     /// One value for each channel.
     pub scale: &'a [f32],
     /// One value for each channel.
     pub shift: &'a [f32],
-    /// Whether negative results become 0.
-    pub relu: bool,
+    /// What is applied to the result.
+    pub activation: Activation,
 }
 
 impl Normalise<'_> {
@@ -31,7 +32,23 @@ impl Normalise<'_> {
             Vectors {
                 scale: S::load_partial(self.scale.as_ptr().add(channel), lanes),
                 shift: S::load_partial(self.shift.as_ptr().add(channel), lanes),
-                relu: self.relu,
+                activation: self.activation,
+            }
+        }
+    }
+}
+
+impl Normalise<'_> {
+    /// Splits off an activation that is not inlined, and is applied faster to many vectors together: what to do to each, then to all of them.
+    pub(crate) fn split(self) -> (Self, Option<Activation>) {
+        match self.activation {
+            Activation::None | Activation::Relu => (self, None),
+            activation => {
+                let first = Self {
+                    activation: Activation::None,
+                    ..self
+                };
+                (first, Some(activation))
             }
         }
     }
@@ -42,7 +59,7 @@ impl Normalise<'_> {
 pub(crate) struct Vectors<S: Simd> {
     scale: S::V,
     shift: S::V,
-    relu: bool,
+    activation: Activation,
 }
 
 impl<S: Simd> Vectors<S> {
@@ -56,38 +73,33 @@ impl<S: Simd> Vectors<S> {
             for i in 0..N {
                 x[i] = S::fma(self.scale, x[i], self.shift);
             }
-            if self.relu {
-                for i in 0..N {
-                    x[i] = S::relu(x[i]);
-                }
-            }
+            activated::<S, N>(self.activation, x)
         }
-        x
     }
 }
 
-/// `y = scale x + shift [+ residual]`, then perhaps ReLU; `x` and `y` may be the same.
-pub(super) struct Affine<'a> {
+/// `y = f(scale x + shift [+ residual])`; `x` and `y` may be the same.
+pub(super) struct Affine<'a, F> {
     pub(super) x: *const f32,
     pub(super) y: *mut f32,
     pub(super) len: usize,
     pub(super) residual: Option<&'a [f32]>,
     pub(super) scale: &'a [f32],
     pub(super) shift: &'a [f32],
-    pub(super) relu: bool,
+    pub(super) function: F,
 }
 
-impl Kernel for Affine<'_> {
+impl<F: Function> Kernel for Affine<'_, F> {
     /// # Safety
     /// `x` and `y` are valid for `len` floats, and so is the residual; nobody else uses `y`. Scale and shift are equally long, in whole vectors.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the caller's promise; scales and shifts are as long as the period.
-        unsafe { walk::<S, 0, 8>(&self, [], self.len, self.scale.len()) }
+        unsafe { walk_long::<S, F>(&self, self.len, self.scale.len()) }
     }
 }
 
-impl<S: Simd> EachVector<S, 0> for Affine<'_> {
+impl<S: Simd, F: Function> EachVector<S, 0> for Affine<'_, F> {
     #[inline(always)]
     unsafe fn step(&self, none: [S::V; 0], at: usize, phase: usize, n: usize) -> [S::V; 0] {
         // SAFETY: the caller's promise.
@@ -101,12 +113,29 @@ impl<S: Simd> EachVector<S, 0> for Affine<'_> {
             if let Some(residual) = self.residual {
                 y = S::add(y, S::load_partial(residual.as_ptr().add(at), n));
             }
-            if self.relu {
-                y = S::relu(y);
-            }
-            S::store_partial(self.y.add(at), y, n);
+            S::store_partial(self.y.add(at), self.function.value::<S>(y), n);
         }
         none
+    }
+}
+
+/// Walks without sums, with fewer vectors abreast where the function is long.
+///
+/// # Safety
+/// As for [`walk`].
+#[inline(always)]
+pub(super) unsafe fn walk_long<S: Simd, F: Function>(
+    work: &impl EachVector<S, 0>,
+    len: usize,
+    period: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if F::LONG {
+            walk::<S, 0, 2>(work, [], len, period);
+        } else {
+            walk::<S, 0, 8>(work, [], len, period);
+        }
     }
 }
 
@@ -125,20 +154,22 @@ pub(super) unsafe fn normalise(
     let walk = Walk::new(norm.scale.len(), isa);
     let scales = walk.repeat(|c| norm.scale[c]);
     let shifts = walk.repeat(|c| norm.shift[c]);
-    // Backwards: what the statistics read last is still in the cache.
-    (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
-        let range = walk.range(task, len);
-        let affine = Affine {
-            x: x.at(range.start),
-            y: y.at(range.start),
-            len: range.len(),
-            residual: residual.map(|r| &r[range.clone()]),
-            scale: &scales,
-            shift: &shifts,
-            relu: norm.relu,
-        };
-        // SAFETY: the caller's promise, for this task's part, which no other task has; scales and shifts are a period long.
-        unsafe { isa.run(affine) };
+    with_function!(norm.activation, function => {
+        // Backwards: what the statistics read last is still in the cache.
+        (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
+            let range = walk.range(task, len);
+            let affine = Affine {
+                x: x.at(range.start),
+                y: y.at(range.start),
+                len: range.len(),
+                residual: residual.map(|r| &r[range.clone()]),
+                scale: &scales,
+                shift: &shifts,
+                function,
+            };
+            // SAFETY: the caller's promise, for this task's part, which no other task has; scales and shifts are a period long.
+            unsafe { isa.run(affine) };
+        });
     });
 }
 

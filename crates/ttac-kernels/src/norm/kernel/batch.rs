@@ -1,12 +1,13 @@
-//! Batch norm with residual addition and ReLU in one pass: `y = relu(gamma (x - mean) / sqrt(variance + epsilon) + beta + residual)`.
+//! Batch norm with residual addition and activation in one pass: `y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta + residual)`.
 
 use rayon::prelude::*;
 
 use super::affine::{Normalise, normalise, normalised};
-use super::gradient::{GradientApply, Mask, Source, Sums};
-use super::walk::Walk;
+use super::gradient::{Argument, GradientApply, Source, Sums};
 use crate::Context;
+use crate::activation::kernel::{Activation, with_function};
 use crate::core::parallel::{Out, filled};
+use crate::core::walk::Walk;
 
 /// The statistics and parameters of a batch norm.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +22,12 @@ pub struct NormParams<'a> {
     pub beta: &'a [f32],
     /// A small number that is added to the variance under the square root.
     pub epsilon: f32,
-    /// Whether negative results become 0.
-    pub relu: bool,
+    /// What is applied to the result.
+    pub activation: Activation,
 }
 
 impl<'a> NormParams<'a> {
-    /// Makes the parameters of a norm without ReLU, with `[mean, variance]`, `[gamma, beta]` and PyTorch's epsilon of 1e-5.
+    /// Makes the parameters of a norm without an activation, with `[mean, variance]`, `[gamma, beta]` and PyTorch's epsilon of 1e-5.
     pub fn new([mean, variance]: [&'a [f32]; 2], [gamma, beta]: [&'a [f32]; 2]) -> Self {
         Self {
             mean,
@@ -34,7 +35,7 @@ impl<'a> NormParams<'a> {
             gamma,
             beta,
             epsilon: 1e-5,
-            relu: false,
+            activation: Activation::None,
         }
     }
 
@@ -72,7 +73,7 @@ impl<'a> NormParams<'a> {
         f64::from(self.beta[channel]) - f64::from(self.mean[channel]) * self.scale(channel)
     }
 
-    /// Returns scale and shift per channel: the norm is `scale x + shift`, then perhaps ReLU.
+    /// Returns scale and shift per channel: the norm is `scale x + shift`, then the activation.
     pub fn affine(&self) -> (Vec<f32>, Vec<f32>) {
         let channels = 0..self.channels();
         (
@@ -86,7 +87,7 @@ impl<'a> NormParams<'a> {
         Normalise {
             scale,
             shift,
-            relu: self.relu,
+            activation: self.activation,
         }
     }
 }
@@ -143,8 +144,11 @@ pub fn norm_forward_in_place(
 pub struct NormBackward<'a> {
     /// The input of the forward pass.
     pub x: &'a [f32],
-    /// The output, if there were both a residual and a ReLU: it gives the mask. Without a residual the mask comes from `x`, which is read anyway.
+    /// The output, if there was a residual and [the activation's slope shows in its result](Activation::slope_shows_in_result); it is then used in place
+    /// of the residual. Without a residual the slope comes from `x`, which is read anyway.
     pub y: Option<&'a [f32]>,
+    /// The residual, if there was one and the output does not do: the sum is made again for the slope of the activation.
+    pub residual: Option<&'a [f32]>,
     /// The parameters of the forward pass.
     pub params: NormParams<'a>,
     /// Whether mean and variance were computed from `x` (and so pass gradients on) or were constants.
@@ -163,6 +167,7 @@ impl<'a> NormBackward<'a> {
         Self {
             x,
             y: None,
+            residual: None,
             params,
             batch_statistics: true,
             want_dx: true,
@@ -176,6 +181,14 @@ impl<'a> NormBackward<'a> {
         check_same("saved input", self.x.len(), len);
         if let Some(y) = self.y {
             check_same("saved output", y.len(), len);
+            let activation = self.params.activation;
+            assert!(
+                activation.slope_shows_in_result(),
+                "saved output of a batch norm: it does not show the slope of {activation:?}, which needs the residual"
+            );
+        }
+        if let Some(residual) = self.residual {
+            check_same("saved residual", residual.len(), len);
         }
         if let Some(other) = self.other {
             check_same("other gradient", other.len(), len);
@@ -194,9 +207,9 @@ pub struct NormGradients {
     pub residual: Option<Vec<f32>>,
 }
 
-/// Computes the gradients of a batch norm with its residual addition and ReLU. `dy` becomes `dx` if that is wanted.
+/// Computes the gradients of a batch norm with its residual addition and activation. `dy` becomes `dx` if that is wanted.
 ///
-/// With `g` the gradient behind the ReLU, `z = (x - mean) / deviation` and averages over all rows,
+/// With `g` the gradient before the activation, `z = (x - mean) / deviation` and averages over all rows,
 /// `dgamma = sum g z`, `dbeta = sum g`, `dx = gamma / deviation (g - average g - z average(g z))`; with constant statistics the averages are absent.
 ///
 /// # Panics
@@ -208,22 +221,23 @@ pub fn norm_backward(context: &Context, dy: &mut [f32], saved: &NormBackward) ->
     let walk = Walk::new(p.channels(), isa);
     let scales = walk.repeat(|c| p.scale(c) as f32);
     let forward_shifts = walk.repeat(|c| p.shift(c) as f32);
-    let mask = match saved.y {
-        _ if !p.relu => Mask::None,
-        Some(y) => Mask::Output(y),
-        None => Mask::Input {
+    let argument = match saved.y {
+        _ if p.activation == Activation::None => Argument::None,
+        Some(y) => Argument::Output(y),
+        None => Argument::Input {
             scale: &scales,
             shift: &forward_shifts,
+            residual: saved.residual,
         },
     };
     let means = walk.repeat(|c| p.mean[c]);
     let source = Source {
         dy,
         x: saved.x,
-        mask,
+        argument,
         mean: &means,
     };
-    let sums = Sums::of_all(source, &walk, isa);
+    let sums = Sums::of_all(source, p.activation, &walk, isa);
 
     let rows = (dy.len() / p.channels()).max(1) as f64;
     let slopes = walk.repeat(|c| {
@@ -233,29 +247,32 @@ pub fn norm_backward(context: &Context, dy: &mut [f32], saved: &NormBackward) ->
     let len = dy.len();
     let dy = Out(dy.as_mut_ptr());
     let apply = |residual: Out| {
-        // Backwards, as in the forward pass.
-        (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
-            let range = walk.range(task, len);
-            let gradient = GradientApply {
-                dy: dy.at(range.start),
-                x: &saved.x[range.clone()],
-                residual: if residual.0.is_null() {
-                    residual.0
-                } else {
-                    residual.at(range.start)
-                },
-                other: saved.other.map(|other| &other[range.clone()]),
-                mask: mask.part(range),
-                want_dx: saved.want_dx,
-                statistics: saved.batch_statistics,
-                mean: &means,
-                scale: &scales,
-                slope: &slopes,
-                shift: &shifts,
-            };
-            // SAFETY: `dy` is borrowed mutably and the residual's gradient, if wanted, is as long; no other task has this range. The lengths of the rest
-            // were checked, and what is repeated is a period long.
-            unsafe { isa.run(gradient) };
+        with_function!(p.activation, function => {
+            // Backwards, as in the forward pass.
+            (0..walk.tasks(len)).into_par_iter().rev().for_each(|task| {
+                let range = walk.range(task, len);
+                let gradient = GradientApply {
+                    function,
+                    dy: dy.at(range.start),
+                    x: &saved.x[range.clone()],
+                    residual: if residual.0.is_null() {
+                        residual.0
+                    } else {
+                        residual.at(range.start)
+                    },
+                    other: saved.other.map(|other| &other[range.clone()]),
+                    argument: argument.part(range),
+                    want_dx: saved.want_dx,
+                    statistics: saved.batch_statistics,
+                    mean: &means,
+                    scale: &scales,
+                    slope: &slopes,
+                    shift: &shifts,
+                };
+                // SAFETY: `dy` is borrowed mutably and the residual's gradient, if wanted, is as long; no other task has this range. The lengths of
+                // the rest were checked, and what is repeated is a period long.
+                unsafe { isa.run(gradient) };
+            });
         });
     };
     let residual = if saved.want_residual {

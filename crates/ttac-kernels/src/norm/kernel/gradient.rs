@@ -4,43 +4,74 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::walk::{EachVector, Walk, walk, walk_sums};
+use super::affine::walk_long;
+use crate::activation::kernel::{Activation, Function, with_function};
 use crate::core::simd::{Isa, Kernel, Simd};
+use crate::core::walk::{EachVector, Walk, walk, walk_sums};
 
-/// Where the mask of the ReLU comes from.
+/// Where the argument of the activation comes from, for its derivative.
 #[derive(Clone, Copy)]
-pub(super) enum Mask<'a> {
-    /// There is no ReLU, so nothing is masked.
+pub(super) enum Argument<'a> {
+    /// There is no activation, so nobody asks.
     None,
-    /// The output gives it.
+    /// The output does as well, if [the slope shows in it](crate::Activation::slope_shows_in_result).
     Output(&'a [f32]),
-    /// The input, normalised again by the operation of the forward pass and so to the same bits: less to read, and less to keep.
-    Input { scale: &'a [f32], shift: &'a [f32] },
+    /// The input, normalised again by the operation of the forward pass and so to the same bits, and the residual: less to read, and less to keep.
+    Input {
+        scale: &'a [f32],
+        shift: &'a [f32],
+        residual: Option<&'a [f32]>,
+    },
 }
 
-impl Mask<'_> {
+impl Argument<'_> {
     pub(super) fn part(self, range: Range<usize>) -> Self {
         match self {
+            Self::None => self,
             Self::Output(y) => Self::Output(&y[range]),
-            other => other,
+            Self::Input {
+                scale,
+                shift,
+                residual,
+            } => Self::Input {
+                scale,
+                shift,
+                residual: residual.map(|residual| &residual[range]),
+            },
         }
     }
 
-    /// Sets `g` to 0 where the ReLU did.
+    /// The gradient before the activation, of the one behind it.
     ///
     /// # Safety
-    /// `at + min(n, LANES)` is at most the length of the output, `phase + LANES` that of the period.
+    /// `at + min(n, LANES)` is at most the length of output and residual, `phase + LANES` that of the period.
     #[inline(always)]
-    unsafe fn gate<S: Simd>(&self, at: usize, phase: usize, n: usize, x: S::V, g: S::V) -> S::V {
+    unsafe fn gradient<S: Simd>(
+        &self,
+        function: impl Function,
+        [at, phase, n]: [usize; 3],
+        x: S::V,
+        g: S::V,
+    ) -> S::V {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
                 Self::None => g,
-                Self::Output(y) => S::gate(S::load_partial(y.as_ptr().add(at), n), g),
-                Self::Input { scale, shift } => {
+                Self::Output(y) => {
+                    function.gradient::<S>(S::load_partial(y.as_ptr().add(at), n), g)
+                }
+                Self::Input {
+                    scale,
+                    shift,
+                    residual,
+                } => {
                     let scale = S::load(scale.as_ptr().add(phase));
                     let shift = S::load(shift.as_ptr().add(phase));
-                    S::gate(S::fma(scale, x, shift), g)
+                    let mut z = S::fma(scale, x, shift);
+                    if let Some(residual) = residual {
+                        z = S::add(z, S::load_partial(residual.as_ptr().add(at), n));
+                    }
+                    function.gradient::<S>(z, g)
                 }
             }
         }
@@ -54,7 +85,7 @@ pub(super) struct Source<'a> {
     pub(super) dy: &'a [f32],
     /// The input, as long as the gradient.
     pub(super) x: &'a [f32],
-    pub(super) mask: Mask<'a>,
+    pub(super) argument: Argument<'a>,
     /// The mean of each channel, repeated up to the period.
     pub(super) mean: &'a [f32],
 }
@@ -64,46 +95,60 @@ impl Source<'_> {
         Self {
             dy: &self.dy[range.clone()],
             x: &self.x[range.clone()],
-            mask: self.mask.part(range),
+            argument: self.argument.part(range),
             mean: self.mean,
         }
     }
 }
 
-/// Adds up `g` and `g (x - mean)` over a chunk, per place in the period; `g` is `dy` behind the ReLU.
-struct GradientSums<'a> {
+/// Adds up `g` and `g (x - mean)` over a chunk, per place in the period; `g` is `dy` before the activation.
+struct GradientSums<'a, F> {
+    function: F,
     source: Source<'a>,
     sums: &'a mut [f32],
     products: &'a mut [f32],
 }
 
-impl Kernel for GradientSums<'_> {
+impl<F: Function> Kernel for GradientSums<'_, F> {
     /// # Safety
-    /// The gradient is as long as `x`, and so is an output in the mask. There are whole vectors of means, and as many sums and products.
+    /// The gradient is as long as `x`, and so are output and residual in the argument. There are whole vectors of means, and as many sums and products.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Source { dy, x, mask, mean } = self.source;
+        let Source {
+            dy,
+            x,
+            argument,
+            mean,
+        } = self.source;
         let (len, period) = (x.len(), mean.len());
         let work = GradientWork {
             dy: dy.as_ptr(),
             x: x.as_ptr(),
-            mask,
+            argument,
             mean: mean.as_ptr(),
+            function: self.function,
         };
         let totals = [self.sums.as_mut_ptr(), self.products.as_mut_ptr()];
         // SAFETY: the lengths are those of the slices.
-        unsafe { walk_sums::<S, 2>(&work, totals, len, period) }
+        unsafe {
+            if F::LONG {
+                walk::<S, 2, 2>(&work, totals, len, period);
+            } else {
+                walk_sums::<S, 2>(&work, totals, len, period);
+            }
+        }
     }
 }
 
-struct GradientWork<'a> {
+struct GradientWork<'a, F> {
     dy: *const f32,
     x: *const f32,
-    mask: Mask<'a>,
+    argument: Argument<'a>,
     mean: *const f32,
+    function: F,
 }
 
-impl<S: Simd> EachVector<S, 2> for GradientWork<'_> {
+impl<S: Simd, F: Function> EachVector<S, 2> for GradientWork<'_, F> {
     #[inline(always)]
     unsafe fn step(
         &self,
@@ -117,7 +162,9 @@ impl<S: Simd> EachVector<S, 2> for GradientWork<'_> {
             let x = S::load_partial(self.x.add(at), n);
             let g = S::load_partial(self.dy.add(at), n);
             // Lanes past the end have g = 0.
-            let g = self.mask.gate::<S>(at, phase, n, x, g);
+            let g = self
+                .argument
+                .gradient::<S>(self.function, [at, phase, n], x, g);
             let d = S::sub(x, S::load(self.mean.add(phase)));
             [S::add(sum, g), S::fma(g, d, product)]
         }
@@ -125,11 +172,12 @@ impl<S: Simd> EachVector<S, 2> for GradientWork<'_> {
 }
 
 /// `dx = scale g + slope (x - mean) + shift [+ other]` over `dy`, and `g` to the residual's gradient.
-pub(super) struct GradientApply<'a> {
+pub(super) struct GradientApply<'a, F> {
+    pub(super) function: F,
     pub(super) dy: *mut f32,
     /// The input, as long as `dy`.
     pub(super) x: &'a [f32],
-    pub(super) mask: Mask<'a>,
+    pub(super) argument: Argument<'a>,
     /// The gradient of the residual; null if it is not wanted.
     pub(super) residual: *mut f32,
     pub(super) want_dx: bool,
@@ -143,22 +191,22 @@ pub(super) struct GradientApply<'a> {
     pub(super) shift: &'a [f32],
 }
 
-impl Kernel for GradientApply<'_> {
+impl<F: Function> Kernel for GradientApply<'_, F> {
     /// # Safety
-    /// `dy` and, unless null, `residual` are valid for as many floats as `x` has, and nobody else uses them. `other` and an output in the mask are as long.
+    /// `dy` and, unless null, `residual` are valid for as many floats as `x` has, and nobody else uses them. `other`, and output and residual in the argument, are as long.
     /// There are whole vectors of means, and as many scales, slopes and shifts.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: the caller's promise; means, scales, slopes and shifts are as long as the period.
-        unsafe { walk::<S, 0, 8>(&self, [], self.x.len(), self.mean.len()) }
+        unsafe { walk_long::<S, F>(&self, self.x.len(), self.mean.len()) }
     }
 }
 
-impl<S: Simd> EachVector<S, 0> for GradientApply<'_> {
+impl<S: Simd, F: Function> EachVector<S, 0> for GradientApply<'_, F> {
     #[inline(always)]
     unsafe fn step(&self, none: [S::V; 0], at: usize, phase: usize, n: usize) -> [S::V; 0] {
-        // With constant statistics the input is looked at for the mask only.
-        let read_x = self.statistics || matches!(self.mask, Mask::Input { .. });
+        // With constant statistics the input is looked at for the activation only.
+        let read_x = self.statistics || matches!(self.argument, Argument::Input { .. });
         // SAFETY: the caller's promise.
         unsafe {
             let x = if read_x {
@@ -167,7 +215,9 @@ impl<S: Simd> EachVector<S, 0> for GradientApply<'_> {
                 S::splat(0.)
             };
             let g = S::load_partial(self.dy.add(at), n);
-            let g = self.mask.gate::<S>(at, phase, n, x, g);
+            let g = self
+                .argument
+                .gradient::<S>(self.function, [at, phase, n], x, g);
             if !self.residual.is_null() {
                 S::store_partial(self.residual.add(at), g, n);
             }
@@ -209,7 +259,7 @@ impl Sums {
     }
 
     /// Adds up some rows.
-    pub(super) fn of(source: Source, walk: &Walk, isa: Isa) -> Self {
+    pub(super) fn of(source: Source, activation: Activation, walk: &Walk, isa: Isa) -> Self {
         let len = source.dy.len();
         assert!(
             source.x.len() == len && source.mean.len() == walk.period,
@@ -218,13 +268,16 @@ impl Sums {
         let mut all = Self::none(walk.channels);
         let (mut sums, mut products) = (vec![0.; walk.period], vec![0.; walk.period]);
         for at in (0..len).step_by(walk.chunk) {
-            let add = GradientSums {
-                source: source.part(at..(at + walk.chunk).min(len)),
-                sums: &mut sums,
-                products: &mut products,
-            };
-            // SAFETY: all parts are of the same range; means, sums and products are a period long, which is whole vectors.
-            unsafe { isa.run(add) };
+            with_function!(activation, function => {
+                let add = GradientSums {
+                    function,
+                    source: source.part(at..(at + walk.chunk).min(len)),
+                    sums: &mut sums,
+                    products: &mut products,
+                };
+                // SAFETY: all parts are of the same range; means, sums and products are a period long, which is whole vectors.
+                unsafe { isa.run(add) };
+            });
             walk.fold(&mut sums, &mut all.g);
             walk.fold(&mut products, &mut all.products);
         }
@@ -232,11 +285,11 @@ impl Sums {
     }
 
     /// Adds up all rows, in parallel.
-    pub(super) fn of_all(source: Source, walk: &Walk, isa: Isa) -> Self {
+    pub(super) fn of_all(source: Source, activation: Activation, walk: &Walk, isa: Isa) -> Self {
         let len = source.dy.len();
         let parts: Vec<_> = (0..walk.tasks(len))
             .into_par_iter()
-            .map(|task| Self::of(source.part(walk.range(task, len)), walk, isa))
+            .map(|task| Self::of(source.part(walk.range(task, len)), activation, walk, isa))
             .collect();
         let mut total = Self::none(walk.channels);
         for part in &parts {

@@ -1,4 +1,4 @@
-//! Group norm with ReLU in one pass: `y = relu(gamma (x - mean) / sqrt(variance + epsilon) + beta)`, mean and variance of each image and group.
+//! Group norm with activation in one pass: `y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta)`, mean and variance of each image and group.
 //!
 //! An image is a task, and is in the second-level cache when it is read again. Sums are made per channel as in batch norm and
 //! then added up over the channels of a group.
@@ -6,13 +6,14 @@
 use rayon::prelude::*;
 
 use super::affine::Affine;
-use super::gradient::{GradientApply, Mask, Source, Sums};
+use super::gradient::{Argument, GradientApply, Source, Sums};
 use super::statistics::Moments;
-use super::walk::Walk;
 use crate::Context;
+use crate::activation::kernel::{Activation, with_function};
 use crate::core::parallel::{Out, filled};
 use crate::core::shape::{check_len, elements};
 use crate::core::simd::Isa;
+use crate::core::walk::Walk;
 
 /// The extent of a group norm: `[batch][pixels][channels]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,8 @@ pub struct GroupParams<'a> {
     pub beta: &'a [f32],
     /// A small number that is added to the variance under the square root.
     pub epsilon: f32,
-    /// Whether negative results become 0.
-    pub relu: bool,
+    /// What is applied to the result.
+    pub activation: Activation,
 }
 
 impl GroupParams<'_> {
@@ -154,17 +155,19 @@ unsafe fn normalise(context: &Context, [x, y]: [Out; 2], p: &GroupParams) -> Vec
             let values = unsafe { std::slice::from_raw_parts(x.at(n * image), image) };
             let statistics = GroupStatistics::of(values, shape, &walk, isa);
             let (scale, shift) = p.affine(&statistics, &walk);
-            let affine = Affine {
-                x: x.at(n * image),
-                y: y.at(n * image),
-                len: image,
-                residual: None,
-                scale: &scale,
-                shift: &shift,
-                relu: p.relu,
-            };
-            // SAFETY: the caller's promise, for this task's image, which no other task has; scale and shift are a period long.
-            unsafe { isa.run(affine) };
+            with_function!(p.activation, function => {
+                let affine = Affine {
+                    x: x.at(n * image),
+                    y: y.at(n * image),
+                    len: image,
+                    residual: None,
+                    scale: &scale,
+                    shift: &shift,
+                    function,
+                };
+                // SAFETY: the caller's promise, for this task's image, which no other task has; scale and shift are a period long.
+                unsafe { isa.run(affine) };
+            });
             statistics
         })
         .collect();
@@ -219,7 +222,7 @@ pub struct GroupBackward<'a> {
 
 /// Computes the gradients of scale and shift, `[channels]`; that of the input overwrites `dy` if it is wanted.
 ///
-/// With `g` the gradient behind the ReLU, `z = (x - mean) / deviation` and averages over a group of an image, `dgamma = sum g z`, `dbeta = sum g`,
+/// With `g` the gradient before the activation, `z = (x - mean) / deviation` and averages over a group of an image, `dgamma = sum g z`, `dbeta = sum g`,
 /// `dx = (gamma g - average(gamma g) - z average(gamma g z)) / deviation`.
 ///
 /// # Panics
@@ -286,42 +289,46 @@ impl<'a> GroupBackward<'a> {
         let x = &self.x[range.clone()];
         let statistics = &self.statistics[n * shape.groups..(n + 1) * shape.groups];
         let (scale, forward_shift) = p.affine(statistics, walk);
-        let mask = if p.relu {
-            Mask::Input {
+        let argument = if p.activation == Activation::None {
+            Argument::None
+        } else {
+            Argument::Input {
                 scale: &scale,
                 shift: &forward_shift,
+                residual: None,
             }
-        } else {
-            Mask::None
         };
         let mean = walk.repeat(|c| statistics[c / per_group].mean);
         let inverse = |group: usize| statistics[group].inverse_deviation(p.epsilon);
         let source = Source {
             dy,
             x,
-            mask,
+            argument,
             mean: &mean,
         };
-        let mut sums = Sums::of(source, walk, isa);
+        let mut sums = Sums::of(source, p.activation, walk, isa);
         if self.want_dx {
             let (average_g, average_gd) = (p.averages(&sums.g), p.averages(&sums.products));
             let slope = |group: usize| -inverse(group).powi(3) * average_gd[group];
             let shift = |group: usize| -inverse(group) * average_g[group];
-            let gradient = GradientApply {
-                dy: dy.as_mut_ptr(),
-                x,
-                mask,
-                residual: std::ptr::null_mut(),
-                want_dx: true,
-                other: self.other.map(|other| &other[range]),
-                statistics: true,
-                mean: &mean,
-                scale: &scale,
-                slope: &walk.repeat(|c| slope(c / per_group) as f32),
-                shift: &walk.repeat(|c| shift(c / per_group) as f32),
-            };
-            // SAFETY: `dy` is borrowed mutably, and it is as long as `x`, and `other` too; what is repeated is a period long.
-            unsafe { isa.run(gradient) };
+            with_function!(p.activation, function => {
+                let gradient = GradientApply {
+                    function,
+                    dy: dy.as_mut_ptr(),
+                    x,
+                    argument,
+                    residual: std::ptr::null_mut(),
+                    want_dx: true,
+                    other: self.other.map(|other| &other[range]),
+                    statistics: true,
+                    mean: &mean,
+                    scale: &scale,
+                    slope: &walk.repeat(|c| slope(c / per_group) as f32),
+                    shift: &walk.repeat(|c| shift(c / per_group) as f32),
+                };
+                // SAFETY: `dy` is borrowed mutably, and it is as long as `x`, and `other` too; what is repeated is a period long.
+                unsafe { isa.run(gradient) };
+            });
         }
         for (c, product) in sums.products.iter_mut().enumerate() {
             *product *= inverse(c / per_group);

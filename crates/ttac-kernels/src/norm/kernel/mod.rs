@@ -5,7 +5,6 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `walk` | the walk over a tensor |
 //! | `statistics` | mean and variance of each channel |
 //! | `affine` | a norm whose statistics are known |
 //! | `gradient` | the gradients that both norms share |
@@ -17,7 +16,6 @@ mod batch;
 mod gradient;
 mod group;
 mod statistics;
-mod walk;
 
 pub use affine::Normalise;
 pub(crate) use affine::{Vectors, normalised};

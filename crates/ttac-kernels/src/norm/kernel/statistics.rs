@@ -3,9 +3,9 @@
 use rayon::prelude::*;
 
 use super::batch::check_rows;
-use super::walk::{EachVector, Walk, walk_sums};
 use crate::Context;
 use crate::core::simd::{Isa, Kernel, Simd};
+use crate::core::walk::{EachVector, Walk, walk_sums};
 
 /// Mean and sum of squared deviations per channel, of `count` values each.
 pub(super) struct Moments {

@@ -73,6 +73,24 @@ pub(super) fn normal_density(x: f32) -> f32 {
     AT_ZERO * exp(-0.5 * x * x)
 }
 
+/// The factor of the GELU by a hyperbolic tangent, `(1 + tanh u) / 2` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`, and its slope.
+///
+/// It is the logistic function of `2 u`, so that a very negative `x` keeps its relative precision. Beyond 10 it is what it is at 10: 1 or, below, less than 1e-37.
+#[inline(always)]
+pub(super) fn tanh_gate(x: f32) -> (f32, f32) {
+    const TWICE: f32 = 1.595_769_2; // 2 sqrt(2 / pi)
+    const CUBIC: f32 = 0.044_715;
+    // By comparisons that leave NaN what it is.
+    let x = if x < -10.0 { -10.0 } else { x };
+    let x = if x > 10.0 { 10.0 } else { x };
+    let square = x * x;
+    let odds = exp(-TWICE * x * (1.0 + CUBIC * square));
+    let gate = 1.0 / (1.0 + odds);
+    let inner = TWICE * (1.0 + 3.0 * CUBIC * square);
+    // `odds * gate` is `1 - gate`, without the cancellation.
+    (gate, odds * gate * gate * inner)
+}
+
 /// Lanes of a sum or a maximum that the compiler keeps in vectors: as many as the widest has.
 const LANES: usize = 16;
 
@@ -106,6 +124,30 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     }
     for (lane, (&a, &b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
         *lane += a * b;
+    }
+    lanes.into_iter().sum()
+}
+
+/// `exp((score - most) * scale)` in place of each score.
+#[inline(always)]
+pub(super) fn exponentials(scores: &mut [f32], most: f32, scale: f32) {
+    for score in scores {
+        *score = exp((*score - most) * scale);
+    }
+}
+
+/// The sum of some values, in an order that the length alone decides.
+#[inline(always)]
+pub(super) fn sum(values: &[f32]) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane += value;
+        }
+    }
+    for (lane, &value) in lanes.iter_mut().zip(rest) {
+        *lane += value;
     }
     lanes.into_iter().sum()
 }
@@ -145,11 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn largest_and_dot_see_every_element() {
+    fn largest_sum_and_dot_see_every_element() {
         let values: Vec<f32> = (0..37).map(|i| (i * 5 % 37) as f32).collect();
         assert_eq!(largest(&values), 36.0);
         assert_eq!(largest(&[]), f32::NEG_INFINITY);
         let ones = vec![1.0; 37];
         assert_eq!(dot(&values, &ones), 666.0);
+        assert_eq!(sum(&values), 666.0);
     }
 }

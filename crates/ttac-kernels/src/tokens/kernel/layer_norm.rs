@@ -27,8 +27,29 @@ pub fn layer_norm_forward(
     beta: &[f32],
     epsilon: f32,
 ) -> (Vec<f32>, Vec<f32>) {
+    layer_norm_add_forward(context, x, gamma, beta, epsilon, None)
+}
+
+/// Normalises every row like [`layer_norm_forward`], and adds a residual, `[rows, width]`, if there is one, in the same pass.
+///
+/// # Panics
+/// If `x` does not consist of rows as wide as `gamma` and `beta`, or the residual is not as long as `x`.
+pub fn layer_norm_add_forward(
+    context: &Context,
+    x: &[f32],
+    gamma: &[f32],
+    beta: &[f32],
+    epsilon: f32,
+    residual: Option<&[f32]>,
+) -> (Vec<f32>, Vec<f32>) {
     let width = gamma.len();
     check_rows("input", x.len(), width);
+    assert!(
+        residual.is_none_or(|residual| residual.len() == x.len()),
+        "residual of a layer norm: expected {} values as in the input, found {:?}",
+        x.len(),
+        residual.map(<[f32]>::len)
+    );
     assert!(
         beta.len() == width,
         "shift of a layer norm: expected {width} values as in the scale, found {}",
@@ -44,11 +65,12 @@ pub fn layer_norm_forward(
                 gamma,
                 beta,
                 epsilon,
+                residual,
                 first: task * TASK,
                 statistics,
                 out,
             };
-            // SAFETY: the output is as long as the input; scale and shift are equally long; no other task has these rows.
+            // SAFETY: output and residual are as long as the input; scale and shift are equally long; no other task has these rows.
             unsafe { isa.run(rows) };
         });
     };
@@ -62,6 +84,8 @@ struct Forward<'a> {
     gamma: &'a [f32],
     beta: &'a [f32],
     epsilon: f32,
+    /// What is added to the result.
+    residual: Option<&'a [f32]>,
     /// The first row.
     first: usize,
     /// The statistics of the task's rows.
@@ -83,7 +107,7 @@ unsafe fn across<S: Simd>(v: S::V) -> f64 {
 
 impl Kernel for Forward<'_> {
     /// # Safety
-    /// The shift is as long as the scale. The output is valid where the input is, and nobody else uses these rows of it.
+    /// The shift is as long as the scale, the residual as the input. The output is valid where the input is, and nobody else uses these rows of it.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let width = self.gamma.len();
@@ -120,11 +144,18 @@ impl Kernel for Forward<'_> {
                     let normal = S::mul(S::sub(S::load(x.as_ptr().add(j)), middle), scale);
                     let gamma = S::load(self.gamma.as_ptr().add(j));
                     let y = S::fma(normal, gamma, S::load(self.beta.as_ptr().add(j)));
+                    let y = match self.residual {
+                        Some(residual) => S::add(y, S::load(residual.as_ptr().add(at + j))),
+                        None => y,
+                    };
                     S::store(self.out.at(at + j), y);
                 }
                 for j in whole..width {
                     let y = (x[j] - mean) * inverse * self.gamma[j] + self.beta[j];
-                    *self.out.at(at + j) = y;
+                    *self.out.at(at + j) = match self.residual {
+                        Some(residual) => y + residual[at + j],
+                        None => y,
+                    };
                 }
             }
         }

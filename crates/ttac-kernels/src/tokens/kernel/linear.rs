@@ -1,24 +1,23 @@
-//! Linear layers on rows: `y = x w^T + b + residual`, and the GELU that stands before one.
+//! Linear layers on rows: `y = x w^T + b + residual`.
 //!
-//! Result and input gradient are those of a 1x1 convolution, whose kernels they share. The weight gradient has its own, cut for rows that are many and
+//! Result and input gradient are those of a 1x1 convolution, whose kernels they share, unless there are few rows. The weight gradient has its own, cut for rows that are many and
 //! whose values lie side by side.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::functions::{normal_density, normal_distribution};
+use super::few_rows::{self, Added};
 use super::product::Product;
 use crate::Context;
+use crate::activation::kernel::Activation;
 use crate::conv::kernel::{Algorithm, ConvShape, Epilogue, conv_forward, conv_input_gradient};
-use crate::core::parallel::{Out, filled, filled_slice};
+use crate::core::parallel::{Out, filled};
 use crate::core::recycle::Scratch;
 use crate::core::shape::{check_len, elements};
 use crate::core::simd::{Kernel, SafeKernel, Simd};
+use crate::core::window::Window;
 
-/// Floats per task of elementwise work.
-const TASK: usize = 16 * 1024;
 /// Rows per task of a sum over rows; made in `f32`, and added up in `f64`.
 const SUM_TASK: usize = 64;
 
@@ -36,11 +35,15 @@ pub struct LinearShape {
 impl LinearShape {
     /// A row is a pixel.
     fn convolution(&self) -> ConvShape {
-        ConvShape::new([self.rows, 1, 1, self.inputs], self.outputs, [1, 1, 0])
+        ConvShape::new(
+            [self.rows, 1, 1, self.inputs],
+            self.outputs,
+            Window::square(1, 1, 0),
+        )
     }
 }
 
-/// Computes `x w^T + b + residual`, `[rows, outputs]`, with `w` as `[outputs, inputs]`.
+/// Computes `x w^T + b + residual`, `[rows, outputs]`, with `w` as `[outputs, inputs]`; bias and residual may be absent.
 ///
 /// # Panics
 /// If a slice is not as long as the shape says.
@@ -48,14 +51,18 @@ pub fn linear_forward(
     context: &Context,
     x: &[f32],
     weight: &[f32],
-    bias: &[f32],
+    bias: Option<&[f32]>,
     residual: Option<&[f32]>,
     shape: &LinearShape,
 ) -> Vec<f32> {
+    if shape.rows <= few_rows::MOST_ROWS {
+        let added = Added { bias, residual };
+        return few_rows::forward(context, x, weight, added, shape);
+    }
     let epilogue = Epilogue {
-        bias: Some(bias),
+        bias,
         residual,
-        relu: false,
+        activation: Activation::None,
     };
     let shape = shape.convolution();
     conv_forward(context, x, weight, &shape, Algorithm::Direct, &epilogue)
@@ -71,6 +78,9 @@ pub fn linear_input_gradient(
     weight: &[f32],
     shape: &LinearShape,
 ) -> Vec<f32> {
+    if shape.rows <= few_rows::MOST_ROWS {
+        return few_rows::input_gradient(context, dy, weight, shape);
+    }
     let shape = shape.convolution();
     conv_input_gradient(context, dy, weight, &shape, Algorithm::Direct, None)
 }
@@ -360,74 +370,3 @@ impl Kernel for Sums<'_> {
 
 // SAFETY: it works on slices.
 unsafe impl SafeKernel for Sums<'_> {}
-
-/// Computes the exact GELU, `x Phi(x)`, with `Phi` the normal distribution function.
-pub fn gelu_forward(context: &Context, x: &[f32]) -> Vec<f32> {
-    let isa = context.isa();
-    // SAFETY: the chunks cover everything.
-    unsafe {
-        filled_slice(context, x.len(), |out| {
-            out.par_chunks_mut(TASK)
-                .zip(x.par_chunks(TASK))
-                .for_each(|(out, x)| isa.run_safely(Gelu { x, out }));
-        })
-    }
-}
-
-struct Gelu<'a> {
-    x: &'a [f32],
-    out: &'a mut [MaybeUninit<f32>],
-}
-
-impl Kernel for Gelu<'_> {
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        for (out, &x) in self.out.iter_mut().zip(self.x) {
-            out.write(x * normal_distribution(x));
-        }
-    }
-}
-
-// SAFETY: it works on slices.
-unsafe impl SafeKernel for Gelu<'_> {}
-
-/// Turns the gradient of `gelu(x)` into that of `x`, in place, and returns `gelu(x)`, which was not kept.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn gelu_backward(context: &Context, x: &[f32], gradient: &mut [f32]) -> Vec<f32> {
-    assert_eq!(x.len(), gradient.len(), "input and gradient of a GELU");
-    let isa = context.isa();
-    // SAFETY: the chunks cover everything.
-    unsafe {
-        filled_slice(context, x.len(), |out| {
-            out.par_chunks_mut(TASK)
-                .zip(x.par_chunks(TASK))
-                .zip(gradient.par_chunks_mut(TASK))
-                .for_each(|((out, x), gradient)| {
-                    isa.run_safely(GeluGradient { x, gradient, out });
-                });
-        })
-    }
-}
-
-struct GeluGradient<'a> {
-    x: &'a [f32],
-    gradient: &'a mut [f32],
-    out: &'a mut [MaybeUninit<f32>],
-}
-
-impl Kernel for GeluGradient<'_> {
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let places = self.out.iter_mut().zip(self.gradient);
-        for ((out, gradient), &x) in places.zip(self.x) {
-            let below = normal_distribution(x);
-            out.write(x * below);
-            *gradient *= below + x * normal_density(x);
-        }
-    }
-}
-
-// SAFETY: it works on slices.
-unsafe impl SafeKernel for GeluGradient<'_> {}

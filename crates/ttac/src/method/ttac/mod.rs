@@ -12,7 +12,8 @@ use super::learner::{from_bytes, rows, to_bytes};
 use super::shot::select;
 use super::terms::Terms;
 use super::{
-    FirstPasses, Head, Learned, Learner, Lesson, Method, Minibatch, Needs, QueueState, Stage, Wants,
+    FirstPasses, Head, Layers, Learned, Learner, Lesson, Method, Minibatch, Needs, QueueState,
+    Stage, Wants,
 };
 use crate::backbone::NormMode;
 use crate::data::SampleId;
@@ -66,6 +67,7 @@ pub(super) const ENTRY: Entry<TtacConfig> = Entry {
     ],
     needs: |config| Needs {
         anchors: config.source == SourceKind::Statistics,
+        layers: (config.source == SourceKind::Classifier).then_some(Layers::LinearClassifier),
         head: config.contrastive.then_some(Head::Projection),
         views: if config.contrastive {
             Wants::Contrastive

@@ -19,6 +19,7 @@ pub(super) fn build(
 ) -> Result<Built> {
     config.validate()?;
     let (classes, features) = (network.num_classes(), network.num_features());
+    check_memory(config.class_covariance, classes, features)?;
     let filter = PseudoLabelFilter::new(config.filter.clone(), classes)?;
     let zeros = Gaussian::zeros(features, CovarianceKind::Full);
     let global = RunningGaussian::new(&zeros, Some(config.clip))?;
@@ -66,7 +67,11 @@ pub(super) fn build(
     let method = Ttac {
         config,
         anchors,
-        classifier: rows(&network.head_weights()),
+        classifier: network
+            .head_weights()
+            .as_ref()
+            .map(rows)
+            .unwrap_or_default(),
         state,
     };
     Ok((learner, Box::new(method)))
@@ -93,6 +98,26 @@ fn from_statistics(
     });
     let projection = projection.transpose()?;
     Ok((anchors, classes, projection))
+}
+
+/// The most memory that the covariances of all classes may take, in bytes. What adaptation takes besides is a few times as much.
+const MOST_BYTES: usize = 4 << 30;
+
+/// Refuses covariances that would fill the machine's memory, before any is taken.
+fn check_memory(kind: CovarianceKind, classes: usize, features: usize) -> Result<()> {
+    let values = features.saturating_mul(features).saturating_mul(classes);
+    let bytes = values.saturating_mul(size_of::<f64>());
+    if kind == CovarianceKind::Diagonal || bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: "method constant",
+        problem: format!(
+            "full covariances of {classes} classes and {features} features take {} GB; `class_covariance` `diagonal` keeps their \
+             diagonals alone",
+            bytes >> 30
+        ),
+    })
 }
 
 fn check_sizes(source: &SourceStatistics, classes: usize, features: usize) -> Result<()> {

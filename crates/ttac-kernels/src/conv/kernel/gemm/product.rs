@@ -1,5 +1,6 @@
 //! The micro-kernel of forward passes and input gradients: rows times a panel of weights.
 
+use crate::activation::kernel::{Activation, activated};
 use crate::core::simd::{Kernel, Simd};
 
 /// One piece of a reduction: `count` channels, whose values for row `r` begin at `offset + r * LANES` (or at the product's own distance).
@@ -50,14 +51,14 @@ pub(in crate::conv::kernel) struct Finish {
     pub(in crate::conv::kernel) bias: *const f32,
     /// Laid out as the output, at the same place as `out`.
     pub(in crate::conv::kernel) residual: *const f32,
-    pub(in crate::conv::kernel) relu: bool,
+    pub(in crate::conv::kernel) activation: Activation,
 }
 
 impl Finish {
     pub(in crate::conv::kernel) const NONE: Self = Self {
         bias: std::ptr::null(),
         residual: std::ptr::null(),
-        relu: false,
+        activation: Activation::None,
     };
 }
 
@@ -339,7 +340,7 @@ impl Product<'_> {
             && !self.accumulate
             && finish.bias.is_null()
             && finish.residual.is_null()
-            && !finish.relu
+            && finish.activation == Activation::None
     }
 
     /// Where row `row` begins in the output.
@@ -370,10 +371,8 @@ impl Product<'_> {
             if !self.finish.residual.is_null() {
                 sum = S::add(sum, S::load_partial(self.finish.residual.add(at), lanes));
             }
-            if self.finish.relu {
-                sum = S::relu(sum);
-            }
-            S::store_partial(out, sum, lanes);
+            let [y] = activated::<S, 1>(self.finish.activation, [sum]);
+            S::store_partial(out, y, lanes);
         }
     }
 }

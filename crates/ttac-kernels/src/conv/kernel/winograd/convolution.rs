@@ -9,6 +9,7 @@ use super::transform::output_transform;
 use super::weights::Weights;
 use super::{FEW_TASKS, MOST_TILES, TRANSFORMED_AT_ONCE, positions, tiles_per_task};
 use crate::Context;
+use crate::activation::kernel::activated;
 use crate::conv::kernel::Epilogue;
 use crate::conv::kernel::gemm::{Finish, Product, Rows, Step};
 use crate::core::parallel::Out;
@@ -199,9 +200,7 @@ unsafe fn transform_outputs<S: Simd, const A: usize>(
                         if let Some(residual) = c.epilogue.residual {
                             y = S::add(y, S::load_partial(residual.as_ptr().add(at), lanes));
                         }
-                        if c.epilogue.relu {
-                            y = S::relu(y);
-                        }
+                        let [y] = activated::<S, 1>(c.epilogue.activation, [y]);
                         S::store_partial(c.out.at(at), y, lanes);
                     }
                 }

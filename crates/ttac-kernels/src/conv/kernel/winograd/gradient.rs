@@ -98,7 +98,7 @@ pub(in crate::conv::kernel) unsafe fn weight_gradient<const A: usize>(
             norm: None,
         },
         tiles,
-        padding: s.padding.cast_signed(),
+        padding: s.window.padding[0][0].cast_signed(),
         sums: Out(sums.as_mut_ptr()),
     };
     // SAFETY: the images are as long as their sizes say, and the sums have room for all chunks.

@@ -1,6 +1,6 @@
 //! The rows of one head, packed for the product.
 
-use super::AttentionShape;
+use super::shape::{AttentionInput, HeadRows, ScaledDotProductShape};
 use crate::Context;
 use crate::core::recycle::Scratch;
 use crate::core::simd::Simd;
@@ -10,9 +10,11 @@ use crate::tokens::kernel::product::Product;
 #[derive(Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) context: &'a Context,
-    pub(super) qkv: &'a [f32],
-    pub(super) shape: &'a AttentionShape,
-    pub(super) task: usize,
+    pub(super) input: &'a AttentionInput<'a>,
+    pub(super) shape: &'a ScaledDotProductShape,
+    pub(super) image: usize,
+    /// Which head it is.
+    pub(super) number: usize,
 }
 
 /// Queries, keys or values.
@@ -23,59 +25,99 @@ pub(super) enum Part {
     Value,
 }
 
+/// Sizes in whole vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Padded {
+    /// Tokens.
+    pub(super) tokens: usize,
+    /// The values of a query or a key.
+    pub(super) width: usize,
+    /// The values of a value.
+    pub(super) value_width: usize,
+}
+
 impl<'a> Head<'a> {
-    pub(super) fn new(
-        context: &'a Context,
-        qkv: &'a [f32],
-        shape: &'a AttentionShape,
-        task: usize,
-    ) -> Self {
-        Self {
-            context,
-            qkv,
-            shape,
-            task,
+    #[inline(always)]
+    pub(super) fn padded<S: Simd>(&self) -> Padded {
+        let s = self.shape;
+        Padded {
+            tokens: s.tokens.next_multiple_of(S::LANES),
+            width: s.width.next_multiple_of(S::LANES),
+            value_width: s.value_width.next_multiple_of(S::LANES),
         }
     }
 
-    /// Tokens and values of a head, both in whole vectors.
-    #[inline(always)]
-    pub(super) fn padded<S: Simd>(&self) -> (usize, usize) {
-        (
-            self.shape.tokens.next_multiple_of(S::LANES),
-            self.shape.head_width.next_multiple_of(S::LANES),
-        )
+    fn rows(&self, part: Part) -> &HeadRows<'a> {
+        match part {
+            Part::Query => &self.input.query,
+            Part::Key => &self.input.key,
+            Part::Value => &self.input.value,
+        }
     }
 
-    /// Where a token's part begins among queries, keys and values; tokens are three widths apart.
-    pub(super) fn at(&self, part: Part, token: usize) -> usize {
-        let s = self.shape;
-        let (image, head) = (self.task / s.heads, self.task % s.heads);
-        ((image * s.tokens + token) * 3 + part as usize) * s.width() + head * s.head_width
+    /// A token's row of a part, and the distance to the next token's.
+    pub(super) fn row(&self, part: Part, token: usize) -> (*const f32, usize) {
+        let rows = self.rows(part);
+        let [image, head, next] = rows.strides;
+        let at = self.image * image + self.number * head + token * next;
+        (rows.values.as_ptr().wrapping_add(at), next)
     }
 
-    /// Where a query's result begins in the output; queries are one width apart.
+    /// Where a query's result begins in the output; queries are [`out_stride`](Self::out_stride) apart.
     pub(super) fn out_at(&self, query: usize) -> usize {
         let s = self.shape;
-        let (image, head) = (self.task / s.heads, self.task % s.heads);
-        (image * s.queries + query) * s.width() + head * s.head_width
+        ((self.image * s.queries + query) * s.heads + self.number) * s.value_width
     }
 
-    /// Packs a part: `[tokens][padded width]`, zeros after the width.
+    pub(super) fn out_stride(&self) -> usize {
+        self.shape.heads * self.shape.value_width
+    }
+
+    /// Where what is kept of a query's softmax begins.
+    pub(super) fn kept_at(&self, query: usize) -> usize {
+        let s = self.shape;
+        2 * ((self.image * s.heads + self.number) * s.queries + query)
+    }
+
+    /// Finishes a query's products with all keys, and returns the factor that is left for after the largest is taken away. Without a mask that is the scale,
+    /// since the largest product then has the largest score.
+    #[inline(always)]
+    pub(super) fn finish_scores(&self, scores: &mut [f32], query: usize) -> f32 {
+        let (s, scale) = (self.shape, self.input.scale);
+        if let Some(mask) = &self.input.mask {
+            let at = (mask.index(self.image, self.number) * s.queries + query) * s.tokens;
+            for (score, added) in scores.iter_mut().zip(&mask.values[at..at + s.tokens]) {
+                *score = *score * scale + added;
+            }
+            1.
+        } else if scale < 0. {
+            for score in scores {
+                *score *= scale;
+            }
+            1.
+        } else {
+            scale
+        }
+    }
+
+    /// Packs a part: `[tokens or queries][padded width]`, zeros after the width.
     ///
     /// # Safety
-    /// The processor has `S`; the shape is that of the input.
+    /// The processor has `S`; the input has the shape.
     #[inline(always)]
     pub(super) unsafe fn pack<S: Simd>(&self, part: Part) -> Scratch<'a> {
         let s = self.shape;
-        // SAFETY: the tokens of the shape exist.
-        unsafe {
-            let from = self.qkv.as_ptr().add(self.at(part, 0));
-            self.pack_rows::<S>(from, s.tokens, 3 * s.width())
-        }
+        let (rows, width) = match part {
+            Part::Query => (s.queries, s.width),
+            Part::Key => (s.tokens, s.width),
+            Part::Value => (s.tokens, s.value_width),
+        };
+        let (from, stride) = self.row(part, 0);
+        // SAFETY: the rows of the shape exist.
+        unsafe { self.pack_rows::<S>(from, [rows, width], stride) }
     }
 
-    /// Packs some rows of a head's width, `stride` apart, side by side and padded with zeros to whole vectors.
+    /// Packs some rows, `stride` apart, side by side and padded with zeros to whole vectors.
     ///
     /// # Safety
     /// The processor has `S`; the rows exist.
@@ -83,10 +125,9 @@ impl<'a> Head<'a> {
     pub(super) unsafe fn pack_rows<S: Simd>(
         &self,
         from: *const f32,
-        rows: usize,
+        [rows, width]: [usize; 2],
         stride: usize,
     ) -> Scratch<'a> {
-        let width = self.shape.head_width;
         let padded = width.next_multiple_of(S::LANES);
         let mut out = Scratch::new(self.context, &[rows, padded]);
         for row in 0..rows {
@@ -103,14 +144,17 @@ impl<'a> Head<'a> {
         out
     }
 
-    /// Turns packed rows into columns, `[width][tokens, padded]`, with zeros after the tokens.
+    /// Turns the packed rows of all tokens into columns, `[width][tokens, padded]`, with zeros after the tokens.
     ///
     /// # Safety
-    /// The processor has `S`; there is a row for every token.
+    /// The processor has `S`; there is a row of `width`, padded, for every token.
     #[inline(always)]
-    pub(super) unsafe fn transpose<S: Simd>(&self, packed: &Scratch) -> Scratch<'a> {
-        let (tokens, width) = (self.shape.tokens, self.shape.head_width);
-        let (to_row, from_row) = self.padded::<S>();
+    pub(super) unsafe fn transpose<S: Simd>(&self, packed: &Scratch, width: usize) -> Scratch<'a> {
+        let tokens = self.shape.tokens;
+        let (to_row, from_row) = (
+            tokens.next_multiple_of(S::LANES),
+            width.next_multiple_of(S::LANES),
+        );
         let mut out = Scratch::new(self.context, &[width, to_row]);
         for value in 0..width {
             let to = out.as_mut_ptr().wrapping_add(value * to_row);
@@ -128,19 +172,19 @@ impl<'a> Head<'a> {
         out
     }
 
-    /// The product of some rows of a head's width with the columns of all tokens: `c`, `[rows][tokens, padded]`.
+    /// The product of some rows of `width` values with the columns of all tokens: `c`, `[rows][tokens, padded]`.
     #[inline(always)]
     pub(super) fn by_tokens<S: Simd>(
         &self,
-        rows: usize,
+        [rows, width]: [usize; 2],
         (a, a_row): (*const f32, usize),
         columns: &Scratch,
         c: &mut Scratch,
     ) -> Product {
-        let (keys, _) = self.padded::<S>();
+        let keys = self.padded::<S>().tokens;
         Product {
             rows,
-            reduction: self.shape.head_width,
+            reduction: width,
             vectors: keys / S::LANES,
             a,
             a_row,
@@ -153,22 +197,21 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The product of `a`, `[rows][tokens, padded]`, with the packed rows of all tokens: `c`, `[rows][width, padded]`.
+    /// The product of `a`, `[rows][tokens, padded]`, with the packed rows of all tokens: `c`, `[rows][row]`, the padded width of the packed rows.
     #[inline(always)]
     pub(super) fn over_tokens<S: Simd>(
         &self,
-        rows: usize,
+        [rows, row]: [usize; 2],
         a: &Scratch,
         packed: &Scratch,
         c: &mut Scratch,
     ) -> Product {
-        let (keys, row) = self.padded::<S>();
         Product {
             rows,
             reduction: self.shape.tokens,
             vectors: row / S::LANES,
             a: a.as_ptr(),
-            a_row: keys,
+            a_row: self.padded::<S>().tokens,
             a_step: 1,
             b: packed.as_ptr(),
             b_row: row,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::core::simd::{Isa, Simd};
+use super::simd::{Isa, Simd};
 
 /// Floats summed in `f32` before they are added up in `f64`: they fit the first-level cache, unless there are so many channels that the adding up
 /// would take longer than the sums.
@@ -13,16 +13,16 @@ const TASK: usize = 16 * CHUNK;
 
 /// How a tensor is cut: whole rows of channels per chunk and per task, and per-channel values repeated.
 #[derive(Clone, Copy)]
-pub(super) struct Walk {
-    pub(super) channels: usize,
+pub(crate) struct Walk {
+    pub(crate) channels: usize,
     /// Common multiple of channels and lanes, of at least eight vectors so that sums kept in memory do not wait for each other.
-    pub(super) period: usize,
-    pub(super) chunk: usize,
-    pub(super) task: usize,
+    pub(crate) period: usize,
+    pub(crate) chunk: usize,
+    pub(crate) task: usize,
 }
 
 impl Walk {
-    pub(super) fn new(channels: usize, isa: Isa) -> Self {
+    pub(crate) fn new(channels: usize, isa: Isa) -> Self {
         let lanes = isa.lanes();
         let mut common = channels;
         while !common.is_multiple_of(lanes) {
@@ -39,7 +39,7 @@ impl Walk {
     }
 
     /// Repeats a value per channel over one period.
-    pub(super) fn repeat(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
+    pub(crate) fn repeat(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
         let mut all: Vec<f32> = (0..self.channels).map(value).collect();
         all.reserve(self.period - self.channels);
         while all.len() < self.period {
@@ -49,7 +49,7 @@ impl Walk {
     }
 
     /// Adds a period of partial sums to the channels' totals, in order, and clears it.
-    pub(super) fn fold(&self, partial: &mut [f32], totals: &mut [f64]) {
+    pub(crate) fn fold(&self, partial: &mut [f32], totals: &mut [f64]) {
         for row in partial.chunks_exact_mut(self.channels) {
             for (total, partial) in totals.iter_mut().zip(row) {
                 *total += f64::from(*partial);
@@ -58,18 +58,18 @@ impl Walk {
         }
     }
 
-    pub(super) fn tasks(&self, len: usize) -> usize {
+    pub(crate) fn tasks(&self, len: usize) -> usize {
         len.div_ceil(self.task)
     }
 
     /// The floats of a task.
-    pub(super) fn range(&self, task: usize, len: usize) -> Range<usize> {
+    pub(crate) fn range(&self, task: usize, len: usize) -> Range<usize> {
         task * self.task..((task + 1) * self.task).min(len)
     }
 }
 
 /// What is done with every vector of a tensor, and `SUMS` sums over those that are a period apart.
-pub(super) trait EachVector<S: Simd, const SUMS: usize> {
+pub(crate) trait EachVector<S: Simd, const SUMS: usize> {
     /// Works on the vector at `at`, of which `n` floats exist if they are fewer than `LANES`; the sums with its share.
     ///
     /// # Safety
@@ -83,7 +83,7 @@ pub(super) trait EachVector<S: Simd, const SUMS: usize> {
 /// # Safety
 /// `len` and `period` are those that `work` can do, the latter a multiple of `LANES`, and nobody else touches the totals.
 #[inline(always)]
-pub(super) unsafe fn walk<S: Simd, const SUMS: usize, const ABREAST: usize>(
+pub(crate) unsafe fn walk<S: Simd, const SUMS: usize, const ABREAST: usize>(
     work: &impl EachVector<S, SUMS>,
     totals: [*mut f32; SUMS],
     len: usize,
@@ -136,7 +136,7 @@ pub(super) unsafe fn walk<S: Simd, const SUMS: usize, const ABREAST: usize>(
 /// # Safety
 /// As for [`walk`].
 #[inline(always)]
-pub(super) unsafe fn walk_sums<S: Simd, const SUMS: usize>(
+pub(crate) unsafe fn walk_sums<S: Simd, const SUMS: usize>(
     work: &impl EachVector<S, SUMS>,
     totals: [*mut f32; SUMS],
     len: usize,
