@@ -16,7 +16,7 @@ use ttac_kernels::kernels::{
     NormBackward, NormParams, SgdConstants, Window, add_in_place, attention_backward,
     attention_forward, batch_statistics, conv_forward, conv_input_gradient, conv_weight_gradient,
     edge_pool, edge_pool_backward, gelu_forward, group_norm_backward, group_norm_forward,
-    layer_norm_backward, layer_norm_forward, linear_forward, linear_input_gradient,
+    image_moments, layer_norm_backward, layer_norm_forward, linear_forward, linear_input_gradient,
     linear_weight_gradient, multiply_adds, nearest, norm_backward, norm_forward, sgd_step,
 };
 
@@ -238,6 +238,15 @@ fn norms(table: &Table, context: &Context) {
         || batch_statistics(context, &x, channels),
         drop,
     );
+    for [edge, channels] in [[32, 16], [8, 64]] {
+        let len = batch * edge * edge * channels;
+        table.line(
+            &format!("moments of every image {batch}x{edge}x{edge}x{channels}"),
+            Work::moving(len),
+            || image_moments(context, &x[..len], [batch, edge * edge, channels]),
+            drop,
+        );
+    }
     table.line(
         &format!("batch norm and ReLU {name}"),
         Work::moving(2 * len),

@@ -25,7 +25,7 @@ pub use crate::elementwise::kernel::{
 pub use crate::norm::kernel::{
     GroupBackward, GroupParams, GroupShape, GroupStatistics, NormBackward, NormGradients,
     NormParams, Normalise, batch_statistics, group_norm_backward, group_norm_forward,
-    group_norm_forward_in_place, norm_backward, norm_forward, norm_forward_in_place,
+    group_norm_forward_in_place, image_moments, norm_backward, norm_forward, norm_forward_in_place,
 };
 pub use crate::optimiser::kernel::{Direction, SgdConstants, sgd_step};
 pub use crate::points::kernel::{

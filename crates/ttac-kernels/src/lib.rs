@@ -48,7 +48,9 @@ pub use {
     conv::ops::{ConvOptions, conv_norm_inference, conv2d, conv2d_add, norm_conv2d},
     elementwise::ops::{add, mul, scale_channels, scale_last},
     loss::loss_with_gradient,
-    norm::ops::{BatchNormOptions, GroupNormOptions, Normalised, batch_norm, group_norm},
+    norm::ops::{
+        BatchNormOptions, GroupNormOptions, Normalised, batch_norm, group_norm, image_moments,
+    },
     optimiser::ops::sgd_step,
     points::ops::{LeakyNormOptions, Neighbours, cloud_pool, edge_conv},
     pool::ops::{
@@ -68,7 +70,7 @@ pub mod composed {
     pub use crate::attention::composed::{packed_attention, scaled_dot_product_attention, softmax};
     pub use crate::conv::composed::conv2d;
     pub use crate::elementwise::composed::{add, mul, scale_channels, scale_last};
-    pub use crate::norm::composed::{batch_norm, group_norm};
+    pub use crate::norm::composed::{batch_norm, group_norm, image_moments};
     pub use crate::optimiser::composed::sgd_step;
     pub use crate::points::composed::cloud_pool;
     pub use crate::pool::composed::{average_pool, global_average_pool, max_pool, shortcut_a};

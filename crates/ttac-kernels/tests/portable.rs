@@ -207,6 +207,19 @@ fn batch_norms() {
 }
 
 #[test]
+fn moments_of_images() {
+    let (pixels, channels) = (7, 5);
+    let x = values(2 * pixels * channels, 1);
+    let (mean, variance) = image_moments(&portable(), &x, [2, pixels, channels]);
+    for (n, image) in x.chunks(pixels * channels).enumerate() {
+        let (exact_mean, exact_variance) = oracle::batch_statistics(image, channels);
+        within("mean", &mean[n * channels..][..channels], &exact_mean);
+        let variance = &variance[n * channels..][..channels];
+        within("variance", variance, &exact_variance);
+    }
+}
+
+#[test]
 fn group_norms() {
     let context = &portable();
     let shape = GroupShape {

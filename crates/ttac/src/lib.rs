@@ -31,7 +31,7 @@
 //!
 //! - [`backbone`]s with PyTorch's exact numbers, and [`checkpoint`]s that say what they hold;
 //! - [`data`] readers, the [`input`] contract of a network, and [`stream`] plans: what arrives, in which order;
-//! - [`train`] and [`stats`]: the source side, its objectives and its anchors;
+//! - [`train`] and [`stats`]: the source side, its objectives and its anchors; [`norms`]: what its batch norms see;
 //! - [`method`]s, one file each, and the [`protocol`]s under which a stream is shown and scored;
 //! - [`experiment`]: all of that as data, from a specification to the card of a result;
 //! - [`report`]: tables of records that may be compared.
@@ -47,11 +47,13 @@ pub mod data;
 mod error;
 pub mod experiment;
 mod files;
+pub mod gate;
 pub mod graph;
 pub mod input;
 pub mod loss;
 pub mod method;
 mod model;
+pub mod norms;
 pub mod optim;
 pub mod protocol;
 mod remedy;

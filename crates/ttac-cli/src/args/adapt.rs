@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ttac::experiment::{Family, Spec};
+use ttac::experiment::{Family, GateChoice, Spec};
 use ttac::method::Preset;
 use ttac::protocol::{Guard, GuardAction, Reset};
 use ttac::stream::{Choose, Order};
@@ -36,7 +36,7 @@ pub struct Adapt {
     #[arg(long, value_name = "NAME", default_value = "ttac")]
     pub method: String,
 
-    /// Whose constants: `recommended`, or `released` by the authors
+    /// Whose constants: `recommended`, `released` by the authors, or `safe` for a stream that may be fine
     #[arg(long, value_name = "NAME", default_value = "recommended", value_parser = json_value::<Preset>)]
     pub preset: Preset,
 
@@ -85,6 +85,15 @@ pub struct Adapt {
     /// What to do when adaptation goes wrong: `warn`, `stop`, `reset`
     #[arg(long, value_name = "ACTION", default_value = "warn", value_parser = json_value::<GuardAction>)]
     pub guard: GuardAction,
+
+    /// Whether a gate keeps the source in charge while the stream fits it: `auto` closed at the start,
+    /// `open` at the start, `off`; default `auto` with the preset `safe`, else `off`
+    #[arg(long, value_name = "KIND", value_parser = json_value::<GateChoice>)]
+    pub gate: Option<GateChoice>,
+
+    /// Images between two false alarms of the gate on a stream that is fine, at least, on average
+    #[arg(long, value_name = "IMAGES", default_value = "100000")]
+    pub alarm: f64,
 
     /// Samples that arrive per second; those that come while the method is busy are predicted by the
     /// weights it had before
@@ -189,6 +198,8 @@ impl TryFrom<&Adapt> for Spec {
             oracle: args.oracle,
             reset: args.reset,
             guard: Guard::with_action(args.guard),
+            gate: args.gate,
+            alarm: args.alarm,
             speed: args.speed,
             batch_size: args.batch_size.get(),
             order: args.order.clone(),

@@ -64,6 +64,22 @@ pub struct Anchors {
     #[arg(long, value_name = "N", default_value = "0")]
     pub seed: u64,
 
+    /// Images that the network was not trained on, to calibrate the gate by: a split of the data set,
+    /// `train` or `test`, or a folder of the same kind of data. Their labels are used once. Without
+    /// this the source images serve, and the gate sees less
+    #[arg(long, value_name = "SPLIT|DIR")]
+    pub calibrate: Option<String>,
+
+    /// How many of them: the last N of a split, so that its first ones are left for a stream; N of a
+    /// folder, spread over all
+    #[arg(long, value_name = "N", default_value = "2000", requires = "calibrate")]
+    pub calibration_images: NonZeroUsize,
+
+    /// How many source images, as they are, the reference moments of the norms are taken from, at
+    /// most; 0 for none
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub reference_images: usize,
+
     /// Only say how much memory and disk it would take
     #[arg(long)]
     pub estimate: bool,

@@ -26,6 +26,11 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
     for warning in &experiment.warnings {
         say(&format!("warning: {warning}"));
     }
+    if experiment.lacks_gate()? {
+        say(
+            "`ttac anchors --calibrate SPLIT|DIR` makes anchors with a calibration and with reference moments of the norms",
+        );
+    }
     say_queue(&experiment);
     let mut session = experiment.session()?;
     let mut journal = Journal::new(args, &experiment);

@@ -1,12 +1,17 @@
 //! `ttac anchors`: takes the statistics of a model's source features.
 
+use std::path::Path;
 use std::time::Instant;
 
+use anyhow::bail;
 use serde_json::{Value, json};
-use ttac::backbone::Backbone;
+use ttac::backbone::{Backbone, NormMode};
+use ttac::burn::tensor::Device;
 use ttac::checkpoint::{Augmentation, Checkpoint, Header, fingerprint};
-use ttac::data::{Dataset, DatasetExt, Part};
-use ttac::stats::{AnchorConfig, CovarianceKind, SourceStatistics, collect};
+use ttac::data::{Dataset, DatasetExt, OpenOptions, Part, Split};
+use ttac::gate::{Calibration, looks_trained_on};
+use ttac::norms::NormReference;
+use ttac::stats::{AnchorConfig, CovarianceKind, SourceStatistics, calibrate, collect};
 
 use super::{check_classes, for_model, open, print};
 use crate::args::{Anchors, Options, Source};
@@ -30,7 +35,7 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
     let digest = fingerprint(&header.architecture, network);
     let start = Instant::now();
     let mut progress = Progress::new("anchors", data.len() as u64, Unit::Images);
-    let statistics = collect(
+    let mut statistics = collect(
         network,
         &digest,
         &header.input,
@@ -40,6 +45,34 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         |images| progress.advance(images as u64),
     )?;
     drop(progress);
+    if let Some(held_out) = &args.calibrate {
+        let held_out = held_out_images(args, held_out, header)?;
+        let count = held_out.len() as u64;
+        let mut progress = Progress::new("calibration", count, Unit::Images);
+        let advance = |images| progress.advance(images as u64);
+        let size = config.batch_size;
+        let (input, held_out) = (&header.input, held_out.as_ref());
+        let (found, scores) = calibrate(network, input, held_out, size, &device, advance)?;
+        drop(progress);
+        if args.split == Split::Train {
+            warn_if_trained_on(&scores, data.as_ref(), &checkpoint, &config, &device)?;
+        }
+        statistics.calibration = Some(found);
+    }
+    for warning in statistics
+        .calibration
+        .iter()
+        .flat_map(Calibration::warnings)
+    {
+        say(&format!("warning: {warning}"));
+    }
+    let norms = statistics.norms.as_ref();
+    if norms.is_some_and(|norms| norms.images < NormReference::FEWEST_IMAGES) {
+        say(&format!(
+            "warning: reference moments of the norms from fewer than {} images are noisy",
+            NormReference::FEWEST_IMAGES
+        ));
+    }
     let seconds = start.elapsed().as_secs_f64();
     let out = args.out.as_ref().expect("clap asks for it");
     statistics.save(out)?;
@@ -51,10 +84,29 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         "samples": data.len(),
         "class_counts": statistics.counts,
         "origin": statistics.origin,
+        "reference_images": norms.map(|norms| norms.images),
+        "calibration": statistics.calibration.as_ref().map(|found| json!({
+            "data": found.data,
+            "images": found.images,
+            "samples": found.samples,
+            "limit": found.limit,
+        })),
         "template": statistics.global.template(ttac::stats::TEMPLATE_DIVISOR),
     });
+    let gate = statistics
+        .calibration
+        .as_ref()
+        .map_or_else(String::new, |found| {
+            format!(
+                "\nthe gate is calibrated by {} images of {} ({}), limit {:.3}",
+                found.samples,
+                found.data,
+                found.images.describe(),
+                found.limit
+            )
+        });
     let text = format!(
-        "wrote {}: {classes} classes of {features} features from {} images, {}, {seconds:.1} s, {:.0} images/s",
+        "wrote {}: {classes} classes of {features} features from {} images, {}, {seconds:.1} s, {:.0} images/s{gate}",
         out.display(),
         data.len(),
         human(written),
@@ -98,6 +150,67 @@ fn images(args: &Anchors, header: &Header) -> anyhow::Result<Box<dyn Dataset>> {
     })
 }
 
+/// Opens the images that the gate is calibrated by: the last ones of a split, or of a folder.
+fn held_out_images(
+    args: &Anchors,
+    held_out: &str,
+    header: &Header,
+) -> anyhow::Result<Box<dyn Dataset>> {
+    let count = args.calibration_images.get();
+    let (root, split) = match held_out.parse::<Split>() {
+        Ok(split) if split == args.split => bail!(
+            "`--calibrate {held_out}`: the anchors are made of these images; give another split, or a folder of images that the network was not trained on"
+        ),
+        Ok(split) => (args.root.clone(), split),
+        Err(_) if Path::new(held_out).is_dir() => (Some(held_out.into()), Split::Test),
+        Err(_) => bail!("`--calibrate {held_out}`: expected `train`, `test` or a folder"),
+    };
+    let source = Source {
+        data: args.data.clone(),
+        root,
+        split,
+    };
+    let unlabelled = OpenOptions {
+        unlabelled: true,
+        ..for_model(header)
+    };
+    let data = open(&source, &unlabelled)?;
+    if data.is_labelled() {
+        check_classes(&args.model, header, data.as_ref())?;
+    }
+    Ok(Box::new(if source.root == args.root {
+        Part::last(data, count)
+    } else {
+        Part::spread(data, count)
+    }))
+}
+
+/// Warns if images that are said to be held out look like those the network was trained on.
+fn warn_if_trained_on(
+    held_out: &[f32],
+    source: &dyn Dataset,
+    checkpoint: &Checkpoint,
+    config: &AnchorConfig,
+    device: &Device,
+) -> anyhow::Result<()> {
+    let network = &checkpoint.network;
+    let count = source.len().min(8000) as u64;
+    let ids: Vec<u64> = (0..count).collect();
+    let mut scores: Vec<f32> = Vec::new();
+    for ids in ids.chunks(config.batch_size) {
+        let batch = source.batch(ids)?;
+        let images = checkpoint.header.input.normalise(&batch.samples, device)?;
+        let found = network.forward(images, NormMode::Running).to_data();
+        scores.extend(found.try_to_vec::<f32>()?);
+    }
+    if looks_trained_on(held_out, &scores, network.num_classes()) {
+        say(
+            "note: the network is as sure of the calibration images as of its training images. That is so where it generalises without a gap; if it was trained on them, the gate will raise false alarms",
+        );
+    }
+    Ok(())
+}
+
 /// The constants that were asked for. Images are varied as in training unless told otherwise.
 fn config(args: &Anchors, trained_with: Augmentation) -> AnchorConfig {
     let transform = args.transform.unwrap_or(match trained_with {
@@ -115,6 +228,8 @@ fn config(args: &Anchors, trained_with: Augmentation) -> AnchorConfig {
         alignment_batch: args.alignment_batch,
         batch_size: args.batch_size.get(),
         seed: args.seed,
+        reference_images: args.reference_images,
+        ..AnchorConfig::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Batch norm and group norm as differentiable ops of Burn's CPU backend.
+//! Batch norm and group norm as differentiable ops of Burn's CPU backend, and the moments of images, which leave the graph.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
@@ -39,6 +39,12 @@ pub trait NormOps: Backend {
         options: GroupNormOptions,
         context: Context,
     ) -> FloatTensor<Self>;
+
+    /// See [`crate::image_moments`]: the mean and the variance; neither is differentiable.
+    fn fast_image_moments(
+        x: FloatTensor<Self>,
+        context: Context,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
 }
 
 impl NormOps for Flex {
@@ -73,6 +79,16 @@ impl NormOps for Flex {
         }
         let (y, _) = kernel::group_norm_forward(&context, values(&x), &params);
         tensor(&context, y, shape)
+    }
+
+    fn fast_image_moments(x: FlexTensor, context: Context) -> (FlexTensor, FlexTensor) {
+        let x = dense(x);
+        let [batch, height, width, channels] = dims(&shape_of(&x));
+        let shape = [batch, height * width, channels];
+        let (mean, variance) = kernel::image_moments(&context, values(&x), shape);
+        let [mean, variance] =
+            [mean, variance].map(|values| tensor(&context, values, [batch, channels]));
+        (mean, variance)
     }
 }
 
@@ -250,6 +266,15 @@ impl<C: CheckpointStrategy> NormOps for Autodiff<Flex, C> {
             },
             untracked => Flex::fast_group_norm(x, gamma, beta, options, context)
         })
+    }
+
+    fn fast_image_moments(
+        x: FloatTensor<Self>,
+        context: Context,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let (mean, variance) = Flex::fast_image_moments(x.into_primitive(), context);
+        // As the statistics of a norm: untracked leaves.
+        (Self::from_inner(mean), Self::from_inner(variance))
     }
 }
 

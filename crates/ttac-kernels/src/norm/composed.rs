@@ -1,4 +1,4 @@
-//! Batch norm and group norm as compositions of Burn's own ops.
+//! Batch norm, group norm and the moments of images as compositions of Burn's own ops.
 
 use burn::tensor::Tensor;
 
@@ -67,4 +67,19 @@ pub fn group_norm(
         .reshape([batch, height, width, channels]);
     let y = normalised * gamma.unsqueeze() + beta.unsqueeze();
     activate(y, options.activation)
+}
+
+/// See [`crate::image_moments`].
+pub fn image_moments(x: Tensor<4>) -> (Tensor<2>, Tensor<2>) {
+    let [batch, height, width, channels] = x.dims();
+    // A detached leaf would still ask for gradients, and its results would be in a graph again.
+    let images: Tensor<3> = x
+        .set_require_grad(false)
+        .reshape([batch, height * width, channels]);
+    let mean = images.clone().mean_dim(1);
+    let variance = (images - mean.clone()).square().mean_dim(1);
+    (
+        mean.reshape([batch, channels]),
+        variance.reshape([batch, channels]),
+    )
 }

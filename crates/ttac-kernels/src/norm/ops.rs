@@ -1,4 +1,4 @@
-//! Batch norm and group norm on tensors.
+//! Batch norm, group norm and the moments of images on tensors.
 
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
@@ -146,5 +146,22 @@ pub fn group_norm(
             context,
         )),
         None => composed::group_norm(x, (gamma, beta), options),
+    }
+}
+
+/// Computes mean and biased variance of every image's every channel over height and width, both outside the autodiff graph.
+///
+/// The variance is that of the deviations from the mean, without cancellation however far the mean lies from zero; that of an image of one pixel is 0.
+///
+/// # Shapes
+/// - `x`: `[batch, height, width, channels]`
+/// - mean and variance: `[batch, channels]`
+pub fn image_moments(x: Tensor<4>) -> (Tensor<2>, Tensor<2>) {
+    match kernels_for(&x) {
+        Some(context) => {
+            let (mean, variance) = Dispatch::fast_image_moments(x.into_dispatch(), context);
+            (Tensor::from_dispatch(mean), Tensor::from_dispatch(variance))
+        }
+        None => composed::image_moments(x),
     }
 }

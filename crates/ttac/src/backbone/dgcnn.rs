@@ -13,7 +13,7 @@ use ttac_kernels::{ConvOptions, LeakyNormOptions, Neighbours, cloud_pool, conv2d
 
 use super::family::{Entry, Family, InputForm, Published};
 use super::layers::{Linear, Parameterless};
-use super::{Backbone, BatchNorm, NormMode};
+use super::{Backbone, BatchNorm, ImageMoments, NormMode};
 use crate::rng::seeded;
 
 pub(super) const ENTRY: Entry<DgcnnConfig> = Entry {
@@ -194,11 +194,14 @@ impl Dgcnn {
         let once = ConvOptions::square(1, 0);
         let embedded = conv2d(all.reshape([1, batch, points, inputs]), weight, once);
         let layer = &self.bn5;
+        let statistics = layer.running().for_mode(norm, || {
+            ImageMoments::of(&embedded.clone().reshape([batch, points, 1, outputs]))
+        });
         let out = cloud_pool(
             embedded.reshape([batch, points, outputs]),
             layer.weight.val(),
             layer.bias.val(),
-            layer.running().for_mode(norm),
+            statistics,
             leaky(layer),
         );
         layer
@@ -240,19 +243,52 @@ fn edges(
     let [batch, points, _] = x.dims();
     let [outputs, width, _, _] = conv.weight.dims();
     let neighbours = Neighbours::nearest(&x, k);
+    let statistics = layer
+        .running()
+        .for_mode(norm, || edge_moments(conv, layer, &x, k));
     let out = edge_conv(
         x,
         conv.weight.val().reshape([outputs, width]),
         &neighbours,
         layer.weight.val(),
         layer.bias.val(),
-        layer.running().for_mode(norm),
+        statistics,
         leaky(layer),
     );
     layer
         .running()
         .follow(out.mean, out.variance, batch * points * k, norm);
     out.y
+}
+
+/// Computes the moments of every cloud's edges before they are normalised. The op never stores edges, so each cloud goes through it
+/// alone, and what it normalises by are the moments.
+fn edge_moments(conv: &EdgeWeight, layer: &BatchNorm, x: &Tensor<3>, k: usize) -> ImageMoments {
+    let [batch, _, _] = x.dims();
+    let [outputs, width, _, _] = conv.weight.dims();
+    let x = x.clone().without_autodiff();
+    let weight = conv.weight.val().without_autodiff();
+    let weight = weight.reshape([outputs, width]);
+    let [scale, shift] = [&layer.weight, &layer.bias].map(|affine| affine.val().without_autodiff());
+    let moments = (0..batch).map(|cloud| {
+        let alone = x.clone().slice_dim(0, cloud..cloud + 1);
+        let neighbours = Neighbours::nearest(&alone, k);
+        let out = edge_conv(
+            alone,
+            weight.clone(),
+            &neighbours,
+            scale.clone(),
+            shift.clone(),
+            None,
+            leaky(layer),
+        );
+        (out.mean.unsqueeze::<2>(), out.variance.unsqueeze::<2>())
+    });
+    let (mean, variance): (Vec<_>, Vec<_>) = moments.unzip();
+    ImageMoments {
+        mean: Tensor::cat(mean, 0),
+        variance: Tensor::cat(variance, 0),
+    }
 }
 
 /// Normalises vectors, `[batch, channels]`, and applies the activation.

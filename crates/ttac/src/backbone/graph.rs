@@ -96,7 +96,7 @@ impl GraphNetwork {
         &self.graph
     }
 
-    fn pass(&self, norm: NormMode, draw: Option<u64>) -> Pass<'_> {
+    fn pass<'a>(&'a self, norm: NormMode<'a>, draw: Option<u64>) -> Pass<'a> {
         Pass {
             graph: &self.graph,
             tensors: &self.tensors,

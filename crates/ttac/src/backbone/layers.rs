@@ -93,7 +93,10 @@ pub fn conv_norms(
             }
             running(last.0, last.1, x, residual, relu)
         }
-        NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => {
+        NormMode::Batch
+        | NormMode::BatchUpdating
+        | NormMode::Blending { .. }
+        | NormMode::Ruled(_) => {
             let mut before: Option<&BatchNorm> = None;
             for &(conv, layer) in inner.iter().chain([&last]) {
                 x = match before {

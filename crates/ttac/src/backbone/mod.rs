@@ -22,7 +22,7 @@ pub use family::{InputForm, OtherSizes};
 pub use init::parameter_id;
 pub use keys::{Parameter, ParameterKind, load_tensors, map_tensors, parameters, tensors};
 pub(crate) use norm::RunningStatistics;
-pub use norm::{BatchNorm, Buffer, GroupNorm, LayerNorm, Norm};
+pub use norm::{BatchNorm, Buffer, GroupNorm, ImageMoments, LayerNorm, Norm, NormLayer, NormRule};
 
 // The families of networks, one line each: file, variant of `Architecture` and `Network`, configuration, network. The macro
 // explains what it makes of them. Names are listed in this order.
@@ -38,8 +38,8 @@ architecture::families! {
 }
 
 /// Tells a batch norm which statistics to use. Layers without batch statistics ignore it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum NormMode {
+#[derive(Clone, Copy, Debug)]
+pub enum NormMode<'a> {
     /// It uses the stored running statistics (PyTorch's `eval()`).
     Running,
     /// It uses the statistics of the batch; the stored ones stay as they are.
@@ -52,6 +52,16 @@ pub enum NormMode {
         /// The share of the batch in the new running statistics, 0 to 1.
         momentum: f64,
     },
+    /// It uses the statistics that a rule chooses after a look at what each image brings, and stores them. They are
+    /// constants to gradients.
+    Ruled(&'a dyn NormRule),
+}
+
+impl NormMode<'_> {
+    /// Tells whether every batch norm uses its stored statistics as they are.
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::Running)
+    }
 }
 
 /// A set of parameters that a method may change, as in [`Backbone::trainable`].

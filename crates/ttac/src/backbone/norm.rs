@@ -8,7 +8,8 @@ use burn::module::{
 };
 use burn::tensor::{Device, Tensor};
 use ttac_kernels::{
-    Activation, BatchNormOptions, GroupNormOptions, batch_norm, group_norm, layer_norm, norm_conv2d,
+    Activation, BatchNormOptions, GroupNormOptions, batch_norm, group_norm, image_moments,
+    layer_norm, norm_conv2d,
 };
 
 use super::NormMode;
@@ -20,7 +21,8 @@ use super::layers::Conv2d;
 /// network is a snapshot (Burn's `RunningState` is shared by all clones).
 #[derive(Debug)]
 pub struct Buffer {
-    id: ParamId,
+    /// The identity of the vector, as visitors of the network meet it.
+    pub(crate) id: ParamId,
     value: Mutex<Tensor<1>>,
 }
 
@@ -166,7 +168,7 @@ impl BatchNorm {
     ) -> Tensor<4> {
         let [batch, height, width, _] = x.dims();
         let (weight, bias) = (self.weight.val(), self.bias.val());
-        let statistics = self.running().for_mode(norm);
+        let statistics = self.running().for_mode(norm, || ImageMoments::of(&x));
         let out = batch_norm(x, weight, bias, residual, statistics, self.options(relu));
         self.running()
             .follow(out.mean, out.variance, batch * height * width, norm);
@@ -182,11 +184,12 @@ impl BatchNorm {
         norm: NormMode,
     ) -> Tensor<4> {
         let [batch, height, width, _] = x.dims();
+        let statistics = self.running().for_mode(norm, || ImageMoments::of(&x));
         let out = norm_conv2d(
             x,
             self.weight.val(),
             self.bias.val(),
-            self.running().for_mode(norm),
+            statistics,
             self.options(true),
             conv.weight.val(),
             residual,
@@ -202,6 +205,13 @@ impl BatchNorm {
             mean: &self.running_mean,
             variance: &self.running_var,
             momentum: self.momentum,
+            layer: NormLayer {
+                weight: Some(self.weight.id),
+                bias: Some(self.bias.id),
+                mean: self.running_mean.id,
+                variance: self.running_var.id,
+                epsilon: self.epsilon,
+            },
         }
     }
 
@@ -213,6 +223,46 @@ impl BatchNorm {
     }
 }
 
+/// The tensors of a batch norm by their identities, and what it adds to the variance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormLayer {
+    /// The scale; `None` where it is computed and not a tensor of the network.
+    pub weight: Option<ParamId>,
+    /// The shift, likewise.
+    pub bias: Option<ParamId>,
+    /// The running mean.
+    pub mean: ParamId,
+    /// The running variance.
+    pub variance: ParamId,
+    /// The number added to the variance under the square root.
+    pub epsilon: f64,
+}
+
+/// The moments of what every image of a batch brings to a batch norm, outside the autodiff graph.
+#[derive(Clone, Debug)]
+pub struct ImageMoments {
+    /// The mean of every image and channel over height and width, `[batch, channels]`.
+    pub mean: Tensor<2>,
+    /// The biased variance of the same, `[batch, channels]`.
+    pub variance: Tensor<2>,
+}
+
+impl ImageMoments {
+    /// Computes the moments of `[batch, height, width, channels]`.
+    pub fn of(x: &Tensor<4>) -> Self {
+        let (mean, variance) = image_moments(x.clone());
+        Self { mean, variance }
+    }
+}
+
+/// Chooses the statistics that batch norms use in a pass with [`NormMode::Ruled`].
+pub trait NormRule: std::fmt::Debug + Sync {
+    /// Returns mean and variance, `[channels]` each, that the layer uses for this batch and stores, or `None` for those it has
+    /// stored already. Layers ask in the order in which they run, so what a layer sees was normalised by the rule before it.
+    fn statistics(&self, layer: &NormLayer, moments: &ImageMoments)
+    -> Option<(Vec<f32>, Vec<f32>)>;
+}
+
 /// The running statistics of a batch norm, wherever they are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningStatistics<'a> {
@@ -222,6 +272,8 @@ pub(crate) struct RunningStatistics<'a> {
     pub variance: &'a Buffer,
     /// The share of the batch in an update.
     pub momentum: f64,
+    /// The layer they belong to.
+    pub layer: NormLayer,
 }
 
 impl RunningStatistics<'_> {
@@ -230,10 +282,24 @@ impl RunningStatistics<'_> {
         (self.mean.value(), self.variance.value())
     }
 
-    /// Returns the mean and variance to normalise by, or `None` where they are the batch's.
-    pub(crate) fn for_mode(self, norm: NormMode) -> Option<(Tensor<1>, Tensor<1>)> {
+    /// Returns the mean and variance to normalise by, or `None` where they are the batch's. A rule is shown the `moments` of the
+    /// images, and its statistics are stored.
+    pub(crate) fn for_mode(
+        self,
+        norm: NormMode,
+        moments: impl FnOnce() -> ImageMoments,
+    ) -> Option<(Tensor<1>, Tensor<1>)> {
         match norm {
             NormMode::Running => Some(self.values()),
+            NormMode::Ruled(rule) => {
+                if let Some((mean, variance)) = rule.statistics(&self.layer, &moments()) {
+                    let device = self.mean.value().device();
+                    self.mean.set(Tensor::from_floats(mean.as_slice(), &device));
+                    self.variance
+                        .set(Tensor::from_floats(variance.as_slice(), &device));
+                }
+                Some(self.values())
+            }
             NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => None,
         }
     }
@@ -241,7 +307,7 @@ impl RunningStatistics<'_> {
     /// Moves the running statistics towards those of a batch of `count` values per channel, where the mode says so.
     pub(crate) fn follow(self, mean: Tensor<1>, variance: Tensor<1>, count: usize, norm: NormMode) {
         let momentum = match norm {
-            NormMode::Running | NormMode::Batch => return,
+            NormMode::Running | NormMode::Batch | NormMode::Ruled(_) => return,
             NormMode::BatchUpdating => self.momentum,
             NormMode::Blending { momentum } => momentum,
         };

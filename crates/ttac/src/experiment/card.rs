@@ -10,6 +10,7 @@ use crate::Result;
 use crate::backbone::Backbone;
 use crate::checkpoint::{Augmentation, Objective};
 use crate::data::Dataset;
+use crate::gate::CalibrationImages;
 use crate::method::{MethodSpec, Preset};
 use crate::protocol::{Passes, Protocol, Selection};
 use crate::session::Session;
@@ -28,6 +29,26 @@ pub struct AnchorCard {
     pub transform: Augmentation,
     /// Where classes came from.
     pub labels: SourceLabels,
+    /// How many images, as they are, the norms' reference moments came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_images: Option<u64>,
+    /// What the gate was calibrated by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<CalibrationCard>,
+}
+
+/// What a gate was calibrated by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrationCard {
+    /// The data set.
+    pub data: String,
+    /// Where in it the images come from.
+    pub images: CalibrationImages,
+    /// How many there were.
+    pub samples: u64,
+    /// The limit above which mean payoffs speak of a shift.
+    pub limit: f64,
 }
 
 impl From<&SourceStatistics> for AnchorCard {
@@ -38,6 +59,13 @@ impl From<&SourceStatistics> for AnchorCard {
             samples: origin.samples,
             transform: origin.transform,
             labels: origin.labels,
+            reference_images: source.norms.as_ref().map(|norms| norms.images),
+            calibration: source.calibration.as_ref().map(|found| CalibrationCard {
+                data: found.data.clone(),
+                images: found.images,
+                samples: found.samples,
+                limit: found.limit,
+            }),
         }
     }
 }
@@ -106,7 +134,14 @@ impl Card {
             architecture: model.architecture.clone(),
             model: model.fingerprint.clone(),
             source_objective: model.objective,
-            anchors: anchors.filter(|_| needs.anchors).map(AnchorCard::from),
+            anchors: anchors
+                .filter(|_| needs.anchors || protocol.gate.is_some() || session.uses_reference())
+                .map(AnchorCard::from)
+                .map(|card| AnchorCard {
+                    reference_images: card.reference_images.filter(|_| session.uses_reference()),
+                    calibration: card.calibration.filter(|_| protocol.gate.is_some()),
+                    ..card
+                }),
             stream: plan.config.clone(),
             corruptions: domains
                 .iter()

@@ -8,12 +8,12 @@ mod grid;
 mod open;
 mod spec;
 
-pub use card::{AnchorCard, Card};
+pub use card::{AnchorCard, CalibrationCard, Card};
 pub use digest::FileDigests;
 pub use family::Family;
 pub use grid::{Cell, Grid};
 pub use open::{Experiment, check_classes};
-pub use spec::Spec;
+pub use spec::{GateChoice, Spec};
 
 /// This library and its version, for what it writes.
 pub const PROGRAM: &str = concat!("ttac ", env!("CARGO_PKG_VERSION"));

@@ -57,7 +57,9 @@ impl Experiment {
         for data in domains.iter().filter(|data| data.is_labelled()) {
             check_classes(&spec.model, &header, data.as_ref())?;
         }
-        let (plan, warnings) = plan(&stream, &domains)?;
+        let (plan, mut warnings) = plan(&stream, &domains)?;
+        warnings.extend_from_slice(session.warnings());
+        let protocol = session.protocol().clone();
         let mut card = Card::new(&session, anchors.as_ref(), &plan, &domains)?;
         card.preset = spec.preset;
         card.family = family;
@@ -93,6 +95,11 @@ impl Experiment {
             plan: &self.plan,
             domains: &self.domains,
         }
+    }
+
+    /// Whether a gate was asked for that the anchors are not calibrated for.
+    pub fn lacks_gate(&self) -> Result<bool> {
+        Ok(self.protocol.gate.is_none() && self.spec.protocol()?.gate.is_some())
     }
 
     /// Names the classes as the data have them, or else the model.

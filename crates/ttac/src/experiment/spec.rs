@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Family;
 use crate::data::Split;
 use crate::error::suggestion;
+use crate::gate::{GateConfig, GateStart};
 use crate::method::{MethodSpec, Prediction, Preset};
 use crate::protocol::{Guard, Passes, Protocol, QueueConfig, Reset, Selection};
 use crate::stream::{Choose, Order};
@@ -16,6 +17,18 @@ use crate::{Error, Result};
 
 /// Passes over the set where nobody says how many.
 const DEFAULT_PASSES: usize = 10;
+
+/// Whether a gate keeps the source in charge while the stream fits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GateChoice {
+    /// It is closed at the start, opens when the stream stops fitting the source, and closes when it fits again.
+    Auto,
+    /// There is none: the method adapts from the first batch to the last.
+    Off,
+    /// It is open at the start, and closes when the stream fits the source.
+    Open,
+}
 
 /// One experiment: which model meets which data, by which method, under which protocol.
 ///
@@ -93,6 +106,10 @@ pub struct Spec {
     /// What happens when adaptation goes wrong: an action, or bounds and an action.
     #[serde(deserialize_with = "guard")]
     pub guard: Guard,
+    /// Whether a gate keeps the source in charge while the stream fits it; `None` for what the preset says.
+    pub gate: Option<GateChoice>,
+    /// Images between two false alarms of the gate on a stream that is fine, at least, on average.
+    pub alarm: f64,
     /// Samples that arrive per second; `None` if the stream waits for the method.
     pub speed: Option<f64>,
 
@@ -135,6 +152,8 @@ impl Default for Spec {
             oracle: false,
             reset: Reset::Never,
             guard: Guard::default(),
+            gate: None,
+            alarm: GateConfig::default().alarm,
             speed: None,
             batch_size: 256,
             order: Order::default(),
@@ -199,11 +218,30 @@ impl Spec {
             },
             reset: self.reset,
             guard: self.guard,
+            gate: self.gate_config(many),
             arrival_rate: self.speed,
             seed: self.seed,
         };
         protocol.validate_for(self.batch_size)?;
         Ok(protocol)
+    }
+
+    /// Returns the gate. Only the preset `safe` has one unless it is asked for, and many passes never have one.
+    fn gate_config(&self, many: bool) -> Option<GateConfig> {
+        let by_preset = match self.preset {
+            Preset::Safe if !many => GateChoice::Auto,
+            _ => GateChoice::Off,
+        };
+        let start = match self.gate.unwrap_or(by_preset) {
+            GateChoice::Off => return None,
+            GateChoice::Auto => GateStart::Closed,
+            GateChoice::Open => GateStart::Open,
+        };
+        Some(GateConfig {
+            start,
+            alarm: self.alarm,
+            ..GateConfig::default()
+        })
     }
 
     /// Returns the method with all its constants: those of the preset, and those that are set.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use burn::tensor::{Tensor, TensorData};
 
 use super::{
-    Classifier, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction,
-    Stage,
+    Classifier, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Observed,
+    Prediction, Stage, Unadapted,
 };
 use crate::Result;
 use crate::archive::{Array, Arrays};
 use crate::backbone::{Backbone, NormMode};
 use crate::data::SampleId;
+use crate::norms::NormReference;
 
 /// A method together with the network it adapts. It is what [`MethodSpec::build`](super::MethodSpec::build) makes
 /// and what a [`Session`](crate::Session) holds; all that methods share (going back, saving, cloning) is written
@@ -44,9 +45,26 @@ impl Adapter {
         method: Box<dyn Method>,
         needs: Needs,
     ) -> Self {
+        Self::around(Learner::new(network, learner), method, needs)
+    }
+
+    /// Puts a method to work on a trained network whose norms start from the reference moments of the source, as the learner's
+    /// configuration says.
+    pub fn with_reference<B: Backbone + Sync + 'static>(
+        network: B,
+        learner: LearnerConfig,
+        method: Box<dyn Method>,
+        needs: Needs,
+        reference: &NormReference,
+    ) -> Result<Self> {
+        let learner = Learner::with_reference(network, learner, reference)?;
+        Ok(Self::around(learner, method, needs))
+    }
+
+    fn around(learner: Learner, method: Box<dyn Method>, needs: Needs) -> Self {
         Self {
             needs,
-            learner: Learner::new(network, learner),
+            learner,
             initial: method.state(),
             method,
         }
@@ -55,6 +73,11 @@ impl Adapter {
     /// Returns what the method has to be handed.
     pub fn needs(&self) -> Needs {
         self.needs
+    }
+
+    /// Returns how norm statistics follow the target.
+    pub fn norm_updates(&self) -> NormUpdates {
+        self.learner.norm_updates()
     }
 
     /// Tells the method that an epoch over the queue, the set, or a single arriving batch begins.
@@ -147,11 +170,20 @@ impl Adapter {
 #[derive(Clone)]
 pub struct Snapshot {
     network: Arc<dyn Classifier + Send + Sync>,
-    mode: NormMode,
+    mode: NormMode<'static>,
     method: Arc<dyn Method>,
 }
 
 impl Snapshot {
+    /// Takes a snapshot of a network that answers as it is.
+    pub(crate) fn of_source<B: Backbone + Sync + 'static>(network: B) -> Self {
+        Self {
+            network: Arc::new(network),
+            mode: NormMode::Running,
+            method: Arc::new(Unadapted),
+        }
+    }
+
     /// Scores normalised samples, `[batch, classes]`.
     pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
         self.method

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Variant};
 use super::{
-    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Setting, Stage,
+    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Preset,
+    Setting, Stage,
 };
 use crate::Result;
 use crate::backbone::NormMode;
@@ -14,9 +15,11 @@ pub(super) const ENTRY: Entry<BnConfig> = Entry {
         name: "bn",
         about: "norm statistics of the target",
         preset: |preset, setting| BnConfig {
-            statistics: match setting {
-                Setting::NoQueue => NormSource::Batch,
-                Setting::Queue | Setting::ManyPasses => NormSource::Running,
+            statistics: match (preset, setting) {
+                (Preset::Safe, _) | (_, Setting::Queue | Setting::ManyPasses) => {
+                    NormSource::Running
+                }
+                (_, Setting::NoQueue) => NormSource::Batch,
             },
             norm: NormUpdates::of(preset),
         },
@@ -47,7 +50,7 @@ pub enum NormSource {
 }
 
 impl NormSource {
-    pub(super) fn mode(self) -> NormMode {
+    pub(super) fn mode(self) -> NormMode<'static> {
         match self {
             Self::Batch => NormMode::Batch,
             Self::Running => NormMode::Running,

@@ -32,6 +32,9 @@ pub enum Preset {
     /// The constants we advise for a real stream.
     #[default]
     Recommended,
+    /// The constants for a stream that may be fine: norms are re-based and follow classes, and a gate keeps the
+    /// source in charge until it stops fitting.
+    Safe,
 }
 
 /// Which kind of protocol constants are meant for.

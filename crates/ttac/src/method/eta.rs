@@ -7,9 +7,9 @@ use super::entry::{Entry, Variant};
 use super::learner::{from_bytes, rows, to_bytes, value};
 use super::shot::select;
 use super::{
-    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
+    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Observed,
+    Prediction, Stage,
 };
-use crate::backbone::NormMode;
 use crate::optim::OptimiserConfig;
 use crate::{Error, Result};
 
@@ -17,15 +17,25 @@ pub(super) const ENTRY: Entry<EtaConfig> = Entry {
     variants: &[Variant {
         name: "eta",
         about: "entropy minimisation on certain and novel samples",
-        preset: |_, _| EtaConfig::default(),
+        preset: |preset, _| EtaConfig {
+            norm: NormUpdates::of_batches(preset),
+            ..EtaConfig::default()
+        },
     }],
     needs: |_| Needs {
         layers: Some(Layers::Norms),
         ..Needs::NETWORK
     },
-    build: |config, network, _| {
+    build: |config, network, anchors| {
         config.validate()?;
-        let learner = LearnerConfig::affine(config.optimiser, config.learning_rate);
+        let reference = anchors.is_some_and(|anchors| anchors.norms.is_some());
+        let EtaConfig {
+            optimiser,
+            learning_rate,
+            norm,
+            ..
+        } = config;
+        let learner = LearnerConfig::affine(optimiser, learning_rate, norm, reference);
         Ok((learner, Box::new(Eta::new(config, network.num_classes()))))
     },
 };
@@ -45,6 +55,9 @@ pub struct EtaConfig {
     pub similarity_threshold: f64,
     /// Share of the newest minibatch in the average prediction.
     pub average_share: f64,
+    /// Where the norms start, and whether their statistics follow images; with the rule `batches` they are those of
+    /// the batch, as in the original.
+    pub norm: NormUpdates,
 }
 
 impl Default for EtaConfig {
@@ -55,6 +68,7 @@ impl Default for EtaConfig {
             entropy_margin: 0.4,
             similarity_threshold: 0.4,
             average_share: 0.1,
+            norm: NormUpdates::default(),
         }
     }
 }
@@ -175,8 +189,7 @@ impl Eta {
 
     /// Takes a step, if any sample is selected; returns the logits before it and what was learned.
     fn step(&mut self, learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
-        let images = Tensor::from_inner(images.clone());
-        let logits = learner.network().forward(images, NormMode::Batch);
+        let logits = learner.training_scores(images.clone());
         let log_probabilities = log_softmax(logits.clone(), 1);
         let probabilities = log_probabilities.clone().exp();
         let entropies = -(probabilities.clone() * log_probabilities).sum_dim(1);

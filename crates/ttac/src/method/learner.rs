@@ -12,19 +12,31 @@ use crate::archive::{Array, Arrays};
 use crate::backbone::{
     Adaptable, Backbone, NormMode, ParameterKind, load_tensors, parameters, tensors,
 };
+use crate::norms::{Following, NormFollow, NormReference};
 use crate::optim::{Optimiser, OptimiserConfig};
-use crate::{Error, Result};
+use crate::{Error, Result, best};
 
 /// How the running norm statistics follow the target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NormUpdates {
-    /// Share of the newest batch in the running statistics; with a prior, the least share.
+    /// Share of the newest batch in the running statistics, with the rule `batches`; with a prior, the least share.
     pub momentum: f64,
     /// With a warm start the source counts like this many batches before the t-th target batch, and all
     /// target batches count alike, so the newest one has the share `max(momentum, 1 / (t + prior))`. Without
     /// one the share is always `momentum`, as in the released program.
     pub prior_batches: Option<f64>,
+    /// Whether the norms are re-based on the reference moments in the anchors before anything is learned.
+    pub rebase: bool,
+    /// By which rule the statistics follow. The rules that count images need reference moments.
+    pub rule: NormFollow,
+    /// The source counts like this many images, of each class with the rule `classes`.
+    pub prior_images: f64,
+    /// After this many images, of each class with the rule `classes`, statistics forget.
+    pub window_images: f64,
+    /// The share of every image in the statistics of its class, instead of the two numbers above. A small one is
+    /// safe without a gate.
+    pub image_share: Option<f64>,
 }
 
 impl Default for NormUpdates {
@@ -32,6 +44,11 @@ impl Default for NormUpdates {
         Self {
             momentum: 0.1,
             prior_batches: None,
+            rebase: false,
+            rule: NormFollow::Batches,
+            prior_images: 64.0,
+            window_images: 1024.0,
+            image_share: None,
         }
     }
 }
@@ -43,7 +60,28 @@ impl NormUpdates {
         match preset {
             Preset::Released => Self::default(),
             Preset::Recommended => Self::warm(1.0),
+            Preset::Safe => Self {
+                rebase: true,
+                rule: NormFollow::Classes,
+                prior_images: 16.0,
+                window_images: 200.0,
+                // Where the anchors have no reference moments.
+                ..Self::warm(1.0)
+            },
         }
+    }
+
+    /// Returns a preset's updates for a method that uses the statistics of the batch, unless the preset follows images.
+    pub(super) fn of_batches(preset: Preset) -> Self {
+        match preset {
+            Preset::Released | Preset::Recommended => Self::default(),
+            Preset::Safe => Self::of(preset),
+        }
+    }
+
+    /// Whether reference moments are needed.
+    pub fn needs_reference(&self) -> bool {
+        self.rebase || self.rule != NormFollow::Batches
     }
 
     /// Starts warm: the source counts like `prior_batches` batches.
@@ -79,12 +117,29 @@ impl NormUpdates {
                 self.prior_batches
             ));
         }
+        for (name, value) in [
+            ("prior_images", self.prior_images),
+            ("window_images", self.window_images),
+        ] {
+            if !(1.0..=1e9).contains(&value) {
+                problems.push(format!("`{name}` must be 1 to 1e9, found {value}"));
+            }
+        }
+        if self
+            .image_share
+            .is_some_and(|share| !(share > 0.0 && share <= 1.0))
+        {
+            problems.push(format!(
+                "`image_share` must be above 0 and at most 1, found {:?}",
+                self.image_share
+            ));
+        }
         problems
     }
 }
 
 /// What a [`Learner`] changes, by which rule, and how it predicts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub struct LearnerConfig {
     /// Which parameters move.
     pub adapts: Adaptable,
@@ -98,7 +153,7 @@ pub struct LearnerConfig {
     /// How running norm statistics follow the target.
     pub norm: NormUpdates,
     /// Which norm statistics predictions use.
-    pub predicts: NormMode,
+    pub predicts: NormMode<'static>,
 }
 
 impl Default for LearnerConfig {
@@ -126,11 +181,23 @@ impl LearnerConfig {
     }
 
     /// Only scales and shifts of the norms move, and batch norm uses the statistics of the batch, always: what TENT
-    /// began, and others do since.
-    pub fn affine(optimiser: OptimiserConfig, learning_rate: f64) -> Self {
+    /// began, and others do since. Statistics that follow images take the place of the batch's where there is a
+    /// `reference` to start from and the rule is one that counts images.
+    pub fn affine(
+        optimiser: OptimiserConfig,
+        learning_rate: f64,
+        norm: NormUpdates,
+        reference: bool,
+    ) -> Self {
+        let follows = reference && norm.rule != NormFollow::Batches;
         Self {
             adapts: Adaptable::Affine,
-            predicts: NormMode::Batch,
+            norm,
+            predicts: if follows {
+                NormMode::Running
+            } else {
+                NormMode::Batch
+            },
             ..Self::stepping(optimiser, learning_rate)
         }
     }
@@ -144,6 +211,8 @@ pub struct Learner {
     student: Box<dyn Student>,
     config: LearnerConfig,
     norm_updates: u64,
+    /// How stored norm statistics follow the images, unless they follow batches.
+    following: Option<Following>,
 }
 
 impl Clone for Learner {
@@ -152,14 +221,47 @@ impl Clone for Learner {
             student: self.student.boxed_clone(),
             config: self.config,
             norm_updates: self.norm_updates,
+            following: self.following.clone(),
         }
     }
 }
 
 impl Learner {
-    /// Takes a trained network as the source to start from.
+    /// Takes a trained network as the source to start from. Norms are not re-based and follow batches, whatever the configuration
+    /// says, because both other things need a reference.
     pub fn new<B: Backbone + Sync + 'static>(source: B, config: LearnerConfig) -> Self {
+        Self::around(source, config, None)
+    }
+
+    /// Takes a trained network as the source to start from. Its norms are re-based on the reference, and follow images from there, as
+    /// the configuration says.
+    pub fn with_reference<B: Backbone + Sync + 'static>(
+        source: B,
+        config: LearnerConfig,
+        reference: &NormReference,
+    ) -> Result<Self> {
+        let norm = config.norm;
+        let source = if norm.rebase {
+            reference.rebase(source)?
+        } else {
+            source
+        };
+        let follows = norm.rule != NormFollow::Batches && !reference.layers.is_empty();
+        let following = follows.then(|| {
+            let by_class = norm.rule == NormFollow::Classes;
+            let images = (norm.prior_images, norm.window_images);
+            Following::new(&source, reference, by_class, images, norm.image_share)
+        });
+        Ok(Self::around(source, config, following))
+    }
+
+    fn around<B: Backbone + Sync + 'static>(
+        source: B,
+        config: LearnerConfig,
+        following: Option<Following>,
+    ) -> Self {
         Self {
+            following,
             student: Box::new(Pupil {
                 network: Some(source.clone().trainable(config.adapts)),
                 source,
@@ -181,25 +283,78 @@ impl Learner {
         self.student.frozen()
     }
 
+    /// Returns how norm statistics follow the target.
+    pub(super) fn norm_updates(&self) -> NormUpdates {
+        self.config.norm
+    }
+
     /// Returns the norm statistics that predictions use.
-    pub fn predicts(&self) -> NormMode {
+    pub fn predicts(&self) -> NormMode<'static> {
         self.config.predicts
     }
 
-    /// Returns the norm mode of the next forward pass in training, and counts it as one update of the running
-    /// statistics.
-    pub fn updating(&mut self) -> NormMode {
+    /// Returns the norm mode of the next forward pass in training over varied copies of images. Where norm statistics follow
+    /// batches, it counts as one update of them; where they follow images, copies do not move them.
+    pub fn updating(&mut self) -> NormMode<'static> {
+        if self.following.is_some() {
+            return NormMode::Running;
+        }
         self.norm_updates += 1;
         NormMode::Blending {
             momentum: self.config.norm.share(self.norm_updates),
         }
     }
 
-    /// Runs a forward pass only to move the running norm statistics, which counts as one update. The pass records
-    /// no gradients, because no backward pass would ever free them.
+    /// Computes features with gradients, `[batch, features]`, while the norm statistics follow the images.
+    pub fn features(&mut self, images: Tensor<4>) -> Tensor<2> {
+        self.pass(images, |student, images, mode| {
+            let images = Tensor::from_inner(images);
+            student.network().features(images, mode)
+        })
+    }
+
+    /// Computes scores with gradients, `[batch, classes]`, by the statistics that predictions use: those of the batch, or stored ones
+    /// that follow the images.
+    pub fn training_scores(&mut self, images: Tensor<4>) -> Tensor<2> {
+        if let NormMode::Batch = self.config.predicts {
+            let images = Tensor::from_inner(images);
+            return self.network().forward(images, NormMode::Batch);
+        }
+        let features = self.features(images);
+        self.network().logits(features)
+    }
+
+    /// Runs a forward pass only to move the running norm statistics. The pass records no gradients, because no backward pass would
+    /// ever free them.
     pub fn follow_norms(&mut self, images: Tensor<4>) {
-        let mode = self.updating();
-        self.student.follow_norms(images, mode);
+        self.pass(images, |student, images, mode| {
+            student.follow_norms(images, mode);
+        });
+    }
+
+    /// Makes a pass with the norm mode by which the statistics follow these images.
+    fn pass<T>(
+        &mut self,
+        images: Tensor<4>,
+        make: impl FnOnce(&mut dyn Student, Tensor<4>, NormMode) -> T,
+    ) -> T {
+        if self.following.is_none() {
+            let mode = self.updating();
+            return make(self.student.as_mut(), images, mode);
+        }
+        let count = images.dims()[0];
+        let by_class = self.following.as_ref().is_some_and(Following::is_by_class);
+        let labels = if by_class {
+            let scores = self.frozen().forward(images.clone(), NormMode::Running);
+            classes(&scores)
+        } else {
+            vec![0; count]
+        };
+        let following = self.following.as_mut().expect("it was just looked at");
+        following.begin(labels);
+        let made = make(self.student.as_mut(), images, NormMode::Ruled(&*following));
+        following.finish();
+        made
     }
 
     /// Frees what forward passes have recorded for gradients that nobody asked for. Burn frees such records in the next backward pass
@@ -231,6 +386,9 @@ impl Learner {
     pub fn reset(&mut self) {
         self.student.reset();
         self.norm_updates = 0;
+        if let Some(following) = &mut self.following {
+            following.reset();
+        }
     }
 
     /// Measures how far the parameters have moved from the source, relative to their own length.
@@ -267,6 +425,9 @@ impl Learner {
         }
         arrays.insert("optimiser", Array::U8(self.student.save_optimiser()?));
         arrays.insert("norm_updates", Array::U64(vec![self.norm_updates]));
+        if let Some(following) = &self.following {
+            following.save(arrays);
+        }
         Ok(())
     }
 
@@ -293,7 +454,14 @@ impl Learner {
                 problem: "it has no `norm_updates`".to_owned(),
             });
         };
+        let groups = match &self.following {
+            Some(following) => Some(following.read(arrays)?),
+            None => None,
+        };
         self.student.restore_optimiser(&optimiser)?;
+        if let (Some(following), Some(groups)) = (&mut self.following, groups) {
+            following.restore(groups);
+        }
         self.norm_updates = counter.first().copied().unwrap_or_default();
         self.student.load(&values);
         Ok(())
@@ -301,7 +469,7 @@ impl Learner {
 }
 
 /// What a learner does with a network whose type it does not know.
-trait Student: Send {
+trait Student: Send + Sync {
     fn network(&self) -> &dyn Classifier;
     fn frozen(&self) -> Box<dyn Classifier + Send + Sync>;
     fn follow_norms(&mut self, images: Tensor<4>, mode: NormMode);
@@ -414,6 +582,13 @@ pub(super) fn from_bytes<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result
         what: "saved state of the method",
         problem: e.to_string(),
     })
+}
+
+/// Returns the class with the highest score of each row, `[batch, classes]`; of equal ones the first.
+pub(super) fn classes(scores: &Tensor<2>) -> Vec<usize> {
+    let [_, classes] = scores.dims();
+    let rows = rows(scores);
+    rows.chunks_exact(classes).map(|row| best(row).0).collect()
 }
 
 /// Reads the values of a matrix, row-major.

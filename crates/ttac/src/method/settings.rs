@@ -123,6 +123,10 @@ impl MethodSpec {
         needs.check(&self.name, &network, anchors)?;
         let (learner, method) =
             entry::find(&self.name)?.build(&self.settings, &network, anchors)?;
-        Ok(Adapter::new(network, learner, method, needs))
+        let reference = anchors.and_then(|anchors| anchors.norms.as_ref());
+        match reference {
+            Some(reference) => Adapter::with_reference(network, learner, method, needs, reference),
+            None => Ok(Adapter::new(network, learner, method, needs)),
+        }
     }
 }

@@ -87,9 +87,8 @@ pub struct Shot(ShotConfig);
 
 impl Method for Shot {
     fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
-        let mode = learner.updating();
-        let images = Tensor::from_inner(batch.images.clone());
-        let logits = learner.network().forward(images, mode);
+        let features = learner.features(batch.images.clone());
+        let logits = learner.network().logits(features);
         let information = information_maximisation(logits.clone());
         let mut losses = vec![("information_maximisation", value(&information))];
         let mut loss = information;

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Entry, Variant};
 use super::learner::value;
 use super::{
-    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, Observed, Prediction, Stage,
+    Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Observed,
+    Prediction, Stage,
 };
 use crate::Result;
-use crate::backbone::NormMode;
 use crate::loss::entropy;
 use crate::optim::OptimiserConfig;
 
@@ -17,14 +17,23 @@ pub(super) const ENTRY: Entry<TentConfig> = Entry {
     variants: &[Variant {
         name: "tent",
         about: "entropy minimisation over norm scales and shifts",
-        preset: |_, _| TentConfig::default(),
+        preset: |preset, _| TentConfig {
+            norm: NormUpdates::of_batches(preset),
+            ..TentConfig::default()
+        },
     }],
     needs: |_| Needs {
         layers: Some(Layers::Norms),
         ..Needs::NETWORK
     },
-    build: |config, _, _| {
-        let learner = LearnerConfig::affine(config.optimiser, config.learning_rate);
+    build: |config, _, anchors| {
+        let reference = anchors.is_some_and(|anchors| anchors.norms.is_some());
+        let TentConfig {
+            optimiser,
+            learning_rate,
+            norm,
+        } = config;
+        let learner = LearnerConfig::affine(optimiser, learning_rate, norm, reference);
         Ok((learner, Box::new(Tent)))
     },
 };
@@ -37,6 +46,9 @@ pub struct TentConfig {
     pub optimiser: OptimiserConfig,
     /// Its learning rate.
     pub learning_rate: f64,
+    /// Where the norms start, and whether their statistics follow images; with the rule `batches` they are those of
+    /// the batch, as in the original.
+    pub norm: NormUpdates,
 }
 
 impl Default for TentConfig {
@@ -44,6 +56,7 @@ impl Default for TentConfig {
         Self {
             optimiser: OptimiserConfig::ADAM,
             learning_rate: 1e-3,
+            norm: NormUpdates::default(),
         }
     }
 }
@@ -76,8 +89,7 @@ pub struct Tent;
 impl Tent {
     /// Takes a step; returns the logits before it and what was learned.
     fn step(learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
-        let images = Tensor::from_inner(images.clone());
-        let logits = learner.network().forward(images, NormMode::Batch);
+        let logits = learner.training_scores(images.clone());
         let loss = entropy(logits.clone());
         let learned = Learned::one_step(vec![("entropy", value(&loss))]);
         learner.step(&loss);

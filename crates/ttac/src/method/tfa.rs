@@ -275,16 +275,13 @@ impl Method for Tfa {
         if stage.lesson == Lesson::Contrastive {
             return Ok(terms.step(learner));
         }
-        let images = Tensor::from_inner(batch.images.clone());
         let length = self.config.ring_length;
-        let mode = learner.updating();
-        let features = learner.network().features(images.clone(), mode);
+        let features = learner.features(batch.images.clone());
         self.features.align(features, length, &mut terms);
         if let Some(layer) = &mut self.projections {
             // A second pass, which moves the running statistics once more, as published.
-            let mode = learner.updating();
-            let network = learner.network();
-            let outputs = network.projection(network.features(images, mode));
+            let features = learner.features(batch.images.clone());
+            let outputs = learner.network().projection(features);
             layer.align(outputs.expect("needs were checked"), length, &mut terms);
         }
         Ok(terms.step(learner))

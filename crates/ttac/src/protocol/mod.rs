@@ -28,9 +28,12 @@ pub use guard::{Alarm, Guard, GuardAction, Watch};
 pub(crate) use guard::{Look, SOURCE_SAMPLES, Signs};
 pub use one_pass::{Sink, run};
 pub use queue::Queue;
-pub use record::{CurvePoint, RECORD_FORMAT, Recorder, RunRecord, StepRecord, UnscoredRecord};
+pub use record::{
+    CurvePoint, GateRecord, RECORD_FORMAT, Recorder, RunRecord, StepRecord, UnscoredRecord,
+};
 pub use stream::Stream;
 
+use crate::gate::GateConfig;
 pub use crate::method::Prediction;
 use crate::method::Setting;
 use crate::{Error, Result};
@@ -52,6 +55,10 @@ pub struct Protocol {
     pub reset: Reset,
     /// What happens when a method goes wrong.
     pub guard: Guard,
+    /// Keeps the source in charge while the stream fits it. None: the method adapts from the first batch on. Only in
+    /// one pass, and only with a calibration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateConfig>,
     /// Samples that arrive per second; those that arrive while the method is busy are predicted by
     /// the weights it had before. None: the stream waits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +136,7 @@ impl Default for Protocol {
             prediction: Prediction::AdaptFirst,
             reset: Reset::Never,
             guard: Guard::default(),
+            gate: None,
             arrival_rate: None,
             seed: 0,
         }
@@ -162,7 +170,15 @@ impl Protocol {
         if let Err(Error::Invalid { problem, .. }) = self.guard.validate() {
             problems.push(problem);
         }
+        if let Some(Err(Error::Invalid { problem, .. })) = self.gate.map(|gate| gate.validate()) {
+            problems.push(problem);
+        }
         if let Passes::Many { epochs, .. } = self.passes {
+            if self.gate.is_some() {
+                problems.push(
+                    "many passes see the whole set, and no gate can keep them from it".to_owned(),
+                );
+            }
             if epochs == 0 {
                 problems.push("many passes need at least one epoch".to_owned());
             }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{GuardAction, Sink};
 use crate::experiment::Card;
+use crate::gate::Verdict;
 use crate::method::Learned;
 use crate::session::Answer;
 use crate::stream::Arrival;
@@ -37,6 +38,8 @@ pub struct StepRecord {
     pub predicting_seconds: f64,
     /// Whether it arrived while the method was busy.
     pub late: bool,
+    /// What the gate decided, if there is one.
+    pub gate: Option<Verdict>,
     /// What somebody should know.
     pub warnings: Vec<String>,
     /// Why the guard stopped the run after this batch, if it did.
@@ -65,6 +68,7 @@ impl StepRecord {
             learning_seconds: answer.learning_seconds,
             predicting_seconds: answer.predicting_seconds,
             late: answer.late,
+            gate: answer.gate,
             warnings: answer.warnings,
             stopped: stop.map(|alarm| alarm.reason.clone()),
         }
@@ -112,6 +116,9 @@ pub struct RunRecord {
     /// bit first. Runs of the same plan can be compared image by image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<String>,
+    /// What the gate did, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateRecord>,
     /// Names of the classes, for display.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
@@ -136,6 +143,9 @@ pub struct UnscoredRecord {
     pub predicting_seconds: f64,
     /// BLAKE3 of all predictions in their order.
     pub predictions: String,
+    /// What the gate did, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateRecord>,
     /// Names of the classes.
     pub classes: Vec<String>,
     /// What somebody should know.
@@ -160,6 +170,30 @@ pub struct CurvePoint {
     pub anchor_distance: Option<f64>,
     /// Losses by name.
     pub losses: Vec<(String, f64)>,
+    /// Whether the gate was open, if there is one, and the method answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_open: Option<bool>,
+}
+
+/// What a gate did in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateRecord {
+    /// The samples, counted from zero, at which it opened.
+    pub opened: Vec<usize>,
+    /// The samples, counted from zero, at which it closed.
+    pub closed: Vec<usize>,
+    /// How many samples the source answered.
+    pub answered_by_source: usize,
+}
+
+impl GateRecord {
+    /// Adds a batch of `count` samples that began after `before` others.
+    fn add(&mut self, verdict: &Verdict, before: usize, count: usize) {
+        self.opened.extend(verdict.opened.map(|at| before + at));
+        self.closed.extend(verdict.closed.map(|at| before + at));
+        self.answered_by_source += if verdict.open { 0 } else { count };
+    }
 }
 
 impl RunRecord {
@@ -191,6 +225,7 @@ pub struct Recorder {
     predicting_seconds: f64,
     predictions: Vec<u16>,
     right: Vec<bool>,
+    gate: Option<GateRecord>,
     warnings: Vec<String>,
 }
 
@@ -210,6 +245,7 @@ impl Recorder {
             predicting_seconds: 0.0,
             predictions: Vec::new(),
             right: Vec::new(),
+            gate: None,
             warnings: Vec::new(),
         }
     }
@@ -244,6 +280,7 @@ impl Recorder {
             learning_seconds: self.learning_seconds,
             predicting_seconds: self.predicting_seconds,
             predictions: self.digest(),
+            gate: self.gate,
             classes: self.classes,
             warnings: self.warnings,
             card,
@@ -285,6 +322,7 @@ impl Recorder {
             predicting_seconds: self.predicting_seconds,
             predictions: self.digest(),
             outcomes: Some(bits_to_hex(&self.right)),
+            gate: self.gate,
             classes: self.classes,
             confusion: self.confusion,
             curve: self.curve,
@@ -318,6 +356,11 @@ impl Sink for Recorder {
         self.learning_seconds += record.learning_seconds;
         self.predicting_seconds += record.predicting_seconds;
         self.warnings.extend(record.warnings.iter().cloned());
+        if let Some(verdict) = &record.gate {
+            let before = self.predictions.len();
+            let gate = self.gate.get_or_insert_default();
+            gate.add(verdict, before, count);
+        }
         let predicted = record.predicted.iter().map(|&class| class as u16);
         self.predictions.extend(predicted);
         let (Some(labels), Some(wrong)) = (&record.labels, record.wrong()) else {
@@ -345,6 +388,7 @@ impl Sink for Recorder {
                     .iter()
                     .map(|&(name, value)| (name.to_owned(), value))
                     .collect(),
+                gate_open: record.gate.map(|verdict| verdict.open),
             });
         }
         Ok(ControlFlow::Continue(()))

@@ -75,6 +75,7 @@ impl From<RunRecord> for CellRecord {
         let row = match card.preset {
             Preset::Recommended => card.method.clone(),
             Preset::Released => format!("{} released", card.method),
+            Preset::Safe => format!("{} safe", card.method),
         };
         let mut axes = BTreeMap::from([("seed".to_owned(), card.stream.seed.to_string())]);
         let domains = card.stream.domains.list();

@@ -3,6 +3,7 @@
 use burn::tensor::{Tensor, activation::softmax};
 
 use crate::best;
+use crate::gate::Verdict;
 use crate::method::Learned;
 use crate::protocol::Alarm;
 
@@ -22,6 +23,8 @@ pub struct Answer {
     /// What the guard found and did, if anything. After [`GuardAction::Stop`](crate::protocol::GuardAction::Stop)
     /// the session refuses further batches until it is reset.
     pub alarm: Option<Alarm>,
+    /// What the gate decided, if there is one.
+    pub gate: Option<Verdict>,
     /// Whether the batch arrived while the method was busy, so that it was answered by the weights of before and
     /// not learned from. Only with an arrival rate.
     pub late: bool,
@@ -45,6 +48,7 @@ impl Answer {
             learned: Learned::nothing(),
             warnings: Vec::new(),
             alarm: None,
+            gate: None,
             late: false,
             learning_seconds: 0.0,
             predicting_seconds: 0.0,

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{RunState, Session};
 use crate::backbone::{Backbone, Network};
 use crate::experiment::Spec;
+use crate::gate::GateConfig;
 use crate::method::{Adapter, MethodSpec, Prediction, Preset};
 use crate::model::Model;
 use crate::protocol::{Guard, Protocol, QueueConfig, views};
@@ -64,7 +65,11 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
     }
 
     /// Chooses a method by name, with the constants of a preset.
+    /// The preset `safe` comes with a gate.
     pub fn preset(mut self, name: &str, preset: Preset) -> Self {
+        if preset == Preset::Safe {
+            self.protocol.gate = Some(GateConfig::default());
+        }
         self.method = Choice::Preset {
             name: name.to_owned(),
             preset,
@@ -125,6 +130,14 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
         self
     }
 
+    /// Keeps the source in charge while the stream fits it, or does not; to be said after the preset. A gate needs anchors with a
+    /// calibration. Where they have none the session adapts from the first batch on, and
+    /// [`Session::warnings`] says so.
+    pub fn gate(mut self, gate: Option<GateConfig>) -> Self {
+        self.protocol.gate = gate;
+        self
+    }
+
     /// Seeds the order in which a queue is learned from, and all varied copies.
     pub fn seed(mut self, seed: u64) -> Self {
         self.protocol.seed = seed;
@@ -143,7 +156,7 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
             model,
             anchors,
             method,
-            protocol,
+            mut protocol,
             device,
         } = self;
         protocol.validate()?;
@@ -180,7 +193,29 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
             }
         };
         views::check(adapter.needs().views, &model.input)?;
+        let mut warnings = Vec::new();
+        let norm = adapter.norm_updates();
+        let has_norms = anchors.is_some_and(|anchors| anchors.norms.is_some());
+        if norm.needs_reference() && !has_norms && model.network.has_batch_norm() {
+            warnings.push(format!(
+                "{} no reference moments of the norms, so norms are not re-based and their statistics follow batches; anchors made by this version have them",
+                whose(anchors)
+            ));
+        }
+        let calibration = anchors.and_then(|anchors| anchors.calibration.as_ref());
+        if protocol.gate.is_some() && calibration.is_none() {
+            protocol.gate = None;
+            warnings.push(format!(
+                "{} no calibration, so there is no gate, and the method adapts from the first batch on",
+                whose(anchors)
+            ));
+        }
+        let calibration = calibration.filter(|_| protocol.gate.is_some());
+        warnings.extend(calibration.iter().flat_map(|found| found.warnings()));
         Ok(Session {
+            calibration: calibration.cloned(),
+            uses_reference: norm.needs_reference() && has_norms,
+            warnings,
             state: RunState::new(&protocol),
             published: None,
             source: network(),
@@ -190,5 +225,13 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
             protocol,
             adapter,
         })
+    }
+}
+
+/// Begins a sentence about what the anchors lack.
+fn whose(anchors: Option<&SourceStatistics>) -> &'static str {
+    match anchors {
+        Some(_) => "the anchors have",
+        None => "without anchors there are",
     }
 }

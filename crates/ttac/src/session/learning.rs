@@ -6,11 +6,20 @@ use burn::tensor::Tensor;
 use rand::seq::SliceRandom;
 
 use super::{Answer, Session};
-use crate::backbone::Backbone;
+use crate::backbone::{Backbone, NormMode};
 use crate::data::{SampleId, Samples};
+use crate::gate::Verdict;
 use crate::method::{Learned, Minibatch, Prediction, QueueState, Stage, Wants};
 use crate::protocol::views::Copies;
 use crate::{Error, Result, rng};
+
+/// What the gate says to a batch.
+pub(super) enum Asked {
+    /// The source answers, and nothing is learned.
+    Closed(Box<Answer>),
+    /// The method learns and answers; there may be no gate at all.
+    Open(Option<Verdict>),
+}
 
 /// Reads the samples at some places, with their ids.
 pub(crate) type Pick<'a> = dyn Fn(&[usize]) -> Result<(Vec<SampleId>, Samples)> + 'a;
@@ -52,10 +61,34 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         self.protocol.queue.is_some() && self.adapter.needs().rehearses
     }
 
+    /// Shows a batch to the gate, if there is one. While it is closed, the scores it looked at are the answer.
+    pub(super) fn ask_gate(&mut self, images: &Tensor<4>) -> Asked {
+        let (Some(config), Some(gate), Some(calibration)) =
+            (&self.protocol.gate, &mut self.state.gate, &self.calibration)
+        else {
+            return Asked::Open(None);
+        };
+        let start = Instant::now();
+        let scores = self.source.forward(images.clone(), NormMode::Running);
+        let [_, classes] = scores.dims();
+        let values = scores.to_data();
+        let values = values.as_slice::<f32>().expect("scores are f32");
+        let verdict = gate.observe(config, calibration, values, classes);
+        if verdict.open {
+            return Asked::Open(Some(verdict));
+        }
+        Asked::Closed(Box::new(Answer {
+            gate: Some(verdict),
+            predicting_seconds: start.elapsed().as_secs_f64(),
+            ..Answer::of_scores(scores)
+        }))
+    }
+
     /// Answers a batch that arrived while the method was busy, by the weights it had before.
     pub(super) fn answer_late(&self, images: Tensor<4>) -> Answer {
         let start = Instant::now();
         let scores = match &self.published {
+            _ if self.source_answers() => self.source.forward(images, NormMode::Running),
             Some(before) => before.predict(images),
             None => self.adapter.predict(images),
         };
@@ -77,6 +110,12 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             return self.arrive_in_queue(ids, samples, images);
         }
         let start = Instant::now();
+        let size = self.protocol.minibatch;
+        let order = self.protocol.prediction;
+        let divisible = self.adapter.needs().views == Wants::Nothing;
+        if ids.len() > size && order == Prediction::AdaptFirst && divisible {
+            return self.arrive_in_parts(ids, &images, size);
+        }
         let draw = self.state.batches as u64;
         let views = self
             .copies()
@@ -87,12 +126,41 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             views,
         };
         self.adapter.begin_epoch(&Stage::SINGLE);
-        let order = self.protocol.prediction;
         let (scores, learned) = self.adapter.observe(&arriving, order)?;
         // A sample that comes only once needs no memory.
         self.adapter.forget(ids);
         let mut answer = Answer::of_scores(scores).with_learned(learned);
         answer.learning_seconds = start.elapsed().as_secs_f64();
+        Ok(answer)
+    }
+
+    /// Learns from an arriving batch in steps of at most `size` samples, then predicts all of it.
+    fn arrive_in_parts(
+        &mut self,
+        ids: &[SampleId],
+        images: &Tensor<4>,
+        size: usize,
+    ) -> Result<Answer> {
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let parts = ids.len().div_ceil(size);
+        for part in 0..parts {
+            // Parts of nearly equal size, so that none is too small to learn from.
+            let range = part * ids.len() / parts..(part + 1) * ids.len() / parts;
+            let minibatch = Minibatch {
+                ids: ids[range.clone()].to_vec(),
+                images: images.clone().slice_dim(0, range),
+                views: None,
+            };
+            self.adapter.begin_epoch(&Stage::SINGLE);
+            tally.add(self.adapter.learn(&minibatch, &Stage::SINGLE)?);
+        }
+        self.adapter.forget(ids);
+        let learned_at = start.elapsed().as_secs_f64();
+        let scores = self.adapter.predict(images.clone());
+        let mut answer = Answer::of_scores(scores).with_learned(tally.finish());
+        answer.learning_seconds = learned_at;
+        answer.predicting_seconds = start.elapsed().as_secs_f64() - learned_at;
         Ok(answer)
     }
 

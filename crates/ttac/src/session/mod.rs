@@ -18,6 +18,7 @@ use burn::tensor::{Device, Tensor};
 
 pub use answer::Answer;
 pub use builder::SessionBuilder;
+use learning::Asked;
 pub(crate) use learning::Tally;
 pub use predictor::Predictor;
 pub(crate) use state::RunState;
@@ -26,7 +27,8 @@ pub use state::{STATE_FORMAT, SessionState};
 use crate::archive::Arrays;
 use crate::backbone::{Backbone, Network, NormMode};
 use crate::data::{SampleId, Samples};
-use crate::method::{Adapter, MethodSpec, Needs};
+use crate::gate::{Calibration, GateState};
+use crate::method::{Adapter, MethodSpec, Needs, Snapshot};
 use crate::model::Model;
 use crate::protocol::{Alarm, GuardAction, Look, Protocol, Queue, SOURCE_SAMPLES, Signs};
 use crate::stats::SourceStatistics;
@@ -61,8 +63,14 @@ use state::{StateHeader, has, nest, unnest};
 /// ```
 pub struct Session<B: Backbone = Network> {
     model: Model<B>,
-    /// The source network on the session's device, whose view of the stream the guard asks for.
+    /// The source network on the session's device, whose view of the stream the gate and the guard ask for.
     source: B,
+    /// What the gate compares the source's scores with; `None` without a gate.
+    calibration: Option<Calibration>,
+    /// Whether the norms start from the reference moments of the anchors.
+    uses_reference: bool,
+    /// What somebody should know before the first batch.
+    warnings: Vec<String>,
     device: Device,
     method: MethodSpec,
     protocol: Protocol,
@@ -122,10 +130,19 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         let mut answer = if late {
             self.answer_late(images)
         } else {
-            if self.state.clock.is_some() {
-                self.published = Some(Box::new(self.adapter.clone()));
-            }
-            let mut answer = self.arrive(ids, samples, images.clone())?;
+            let mut answer = match self.ask_gate(&images) {
+                Asked::Closed(answer) => *answer,
+                Asked::Open(verdict) => {
+                    if self.state.clock.is_some() {
+                        self.published = Some(Box::new(self.adapter.clone()));
+                    }
+                    let answer = self.arrive(ids, samples, images.clone())?;
+                    Answer {
+                        gate: verdict,
+                        ..answer
+                    }
+                }
+            };
             if let Some(clock) = &mut self.state.clock {
                 clock.work(answer.learning_seconds + answer.predicting_seconds);
             }
@@ -149,13 +166,42 @@ impl<B: Backbone + Sync + 'static> Session<B> {
     /// Answers a batch, learns nothing and changes nothing.
     pub fn predict(&self, samples: &Samples) -> Result<Answer> {
         let images = self.model.input.normalise(samples, &self.device)?;
-        Ok(Answer::of_scores(self.adapter.predict(images)))
+        Ok(Answer::of_scores(if self.source_answers() {
+            self.source.forward(images, NormMode::Running)
+        } else {
+            self.adapter.predict(images)
+        }))
+    }
+
+    /// Whether the source answers, because there is a gate and it is closed.
+    pub fn source_answers(&self) -> bool {
+        let gate = self.state.gate.as_ref();
+        gate.is_some_and(|gate| !gate.is_open())
+    }
+
+    /// Returns what the gate remembers, if there is one.
+    pub fn gate(&self) -> Option<&GateState> {
+        self.state.gate.as_ref()
+    }
+
+    /// Whether the norms start from the reference moments of the anchors.
+    pub(crate) fn uses_reference(&self) -> bool {
+        self.uses_reference
+    }
+
+    /// Lists what somebody should know before the first batch: what was asked for and cannot be had, and why.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Takes a predictor that goes on answering as the session does now.
     pub fn predictor(&self) -> Predictor {
         Predictor {
-            snapshot: self.adapter.snapshot(),
+            snapshot: if self.source_answers() {
+                Snapshot::of_source(self.source.clone())
+            } else {
+                self.adapter.snapshot()
+            },
             input: self.model.input.clone(),
             device: self.device.clone(),
         }
@@ -213,6 +259,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         let RunState {
             clock,
             watch,
+            gate,
             batches,
             samples,
             stopped,
@@ -225,6 +272,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             protocol: self.protocol.clone(),
             clock,
             watch,
+            gate,
             batches,
             samples,
             stopped,
@@ -264,6 +312,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             queue,
             clock: header.clock,
             watch: header.watch,
+            gate: header.gate,
             batches: header.batches,
             samples: header.samples,
             stopped: header.stopped,
@@ -303,9 +352,14 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             finite_scores: answer.is_finite(),
         };
         let (guard, adapter, source) = (&self.protocol.guard, &self.adapter, &self.source);
+        let closed = self.source_answers();
         let look = || Look {
-            drift: adapter.drift(),
-            source: {
+            // Nothing moves while the source answers.
+            drift: adapter.drift().filter(|_| !closed),
+            source: if closed {
+                let count = answer.classes.len().min(SOURCE_SAMPLES);
+                answer.classes[..count].to_vec()
+            } else {
                 let count = images.dims()[0].min(SOURCE_SAMPLES);
                 let some = images.clone().slice_dim(0, 0..count);
                 Answer::of_scores(source.forward(some, NormMode::Running)).classes
@@ -325,6 +379,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         self.adapter.reset();
         self.state.queue.clear();
         self.state.watch.clear();
+        self.state.gate = self.protocol.gate.as_ref().map(GateState::new);
         self.published = None;
     }
 

@@ -5,12 +5,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{self, Arrays, Kind};
+use crate::gate::GateState;
 use crate::method::MethodSpec;
 use crate::protocol::{Clock, Protocol, Queue, Watch};
 use crate::{Error, Result};
 
 /// Version of a saved session. Files of another version are refused.
-pub const STATE_FORMAT: u32 = 2;
+pub const STATE_FORMAT: u32 = 3;
 
 /// What a session keeps from batch to batch besides its method.
 #[derive(Clone, Debug)]
@@ -18,6 +19,7 @@ pub(crate) struct RunState {
     pub queue: Queue,
     pub clock: Option<Clock>,
     pub watch: Watch,
+    pub gate: Option<GateState>,
     /// Batches observed so far.
     pub batches: usize,
     /// Samples observed so far, which numbers those to come.
@@ -33,6 +35,7 @@ impl RunState {
             queue: Queue::new(protocol.queue.map_or(0, |queue| queue.capacity)),
             clock: protocol.arrival_rate.map(Clock::new),
             watch: Watch::default(),
+            gate: protocol.gate.as_ref().map(GateState::new),
             batches: 0,
             samples: 0,
             stopped: None,
@@ -59,6 +62,7 @@ pub(super) struct StateHeader {
     pub protocol: Protocol,
     pub clock: Option<Clock>,
     pub watch: Watch,
+    pub gate: Option<GateState>,
     pub batches: usize,
     pub samples: u64,
     pub stopped: Option<String>,

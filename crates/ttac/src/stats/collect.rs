@@ -8,6 +8,8 @@ use super::{Covariance, CovarianceKind, Moments};
 use crate::backbone::{Backbone, NormMode};
 use crate::checkpoint::{Augmentation, InputContract};
 use crate::data::{Dataset, DatasetExt, Draw, SampleId, augment};
+use crate::gate::{Calibration, CalibrationImages};
+use crate::norms::ReferenceCollector;
 use crate::rng::seeded;
 use crate::{Error, Result, best};
 
@@ -28,6 +30,10 @@ pub struct AnchorConfig {
     pub batch_size: usize,
     /// The seed of the order and of the variation.
     pub seed: u64,
+    /// How many images a calibration of the gate takes from the source images, for want of better ones; none for zero.
+    pub calibration_images: usize,
+    /// How many images, as they are, the norms' reference moments are taken from, at most. None for zero.
+    pub reference_images: usize,
 }
 
 impl Default for AnchorConfig {
@@ -42,6 +48,8 @@ impl Default for AnchorConfig {
             alignment_batch: 1536,
             batch_size: 250,
             seed: 0,
+            calibration_images: 10_000,
+            reference_images: 10_000,
         }
     }
 }
@@ -78,15 +86,40 @@ pub fn collect<B: Backbone>(
         epoch: 0,
         view: 0,
     };
+    let mut calibrating = Calibrating::new(config);
+    let referring = network.has_batch_norm() && config.reference_images > 0;
+    let mut reference = referring.then(|| ReferenceCollector::new(network));
+    let mut referred = 0;
     for ids in order.chunks(config.batch_size) {
         let batch = data.batch(ids)?;
         let samples = augment(ids, &batch.samples, config.transform, draw)?;
         let images = input.normalise(&samples, device)?;
-        let found = network.features(images, NormMode::Running);
+        let measured = reference
+            .as_mut()
+            .filter(|_| referred < config.reference_images);
+        let plain = config.transform == Augmentation::None;
+        let found = match (&measured, plain) {
+            (Some(reference), true) => network.features(images, NormMode::Ruled(reference.rule())),
+            _ => network.features(images, NormMode::Running),
+        };
         let rows = finite_rows(&found, ids)?;
+        let predicted = |features| classes_of(&network.logits(features));
+        if let Some(reference) = measured {
+            let found = if plain {
+                found.clone()
+            } else {
+                // The anchors are those of varied images, the reference is that of images as they are.
+                let images = input.normalise(&batch.samples, device)?;
+                network.features(images, NormMode::Ruled(reference.rule()))
+            };
+            reference.add(&predicted(found));
+            referred += ids.len();
+        }
+        let scores = network.logits(found.clone());
+        calibrating.add(&scores, batch.labels.as_deref());
         let labels = match config.labels {
             SourceLabels::True => batch.known_labels(data.name())?.to_vec(),
-            SourceLabels::Predicted => classes_of(&network.logits(found.clone())),
+            SourceLabels::Predicted => classes_of(&scores),
         };
         global.update(&rows);
         for (class, moments) in by_class.iter_mut().enumerate() {
@@ -126,7 +159,104 @@ pub fn collect<B: Backbone>(
         projection: projection.as_ref().map(Moments::gaussian).transpose()?,
         alignment: alignment.finish(),
         projection_alignment: projection_alignment.finish(),
+        norms: reference.map(ReferenceCollector::finish),
+        calibration: calibrating.finish(data.name(), classes)?,
     })
+}
+
+/// Calibrates the gate of a network by images that it was not trained on, as they are. `data` should have labels, which are looked at
+/// once, for the limit; `watch` is told the number of images after every forward pass.
+pub fn calibrate<B: Backbone>(
+    network: &B,
+    input: &InputContract,
+    data: &dyn Dataset,
+    batch_size: usize,
+    device: &Device,
+    mut watch: impl FnMut(usize),
+) -> Result<(Calibration, Vec<f32>)> {
+    let mut calibrating = Calibrating {
+        images: CalibrationImages::HeldOut,
+        most: data.len(),
+        logits: Vec::new(),
+        labels: Some(Vec::new()),
+        count: 0,
+    };
+    let ids: Vec<SampleId> = (0..data.len() as SampleId).collect();
+    for ids in ids.chunks(batch_size) {
+        let batch = data.batch(ids)?;
+        let images = input.normalise(&batch.samples, device)?;
+        let scores = network.forward(images, NormMode::Running);
+        calibrating.add(&scores, batch.labels.as_deref());
+        watch(ids.len());
+    }
+    let logits = calibrating.logits.clone();
+    let found = calibrating.finish(data.name(), network.num_classes())?;
+    let found = found.ok_or_else(|| Error::Invalid {
+        what: "calibration",
+        problem: format!(
+            "{} images are too few, at least {FEWEST_CALIBRATION} are needed",
+            data.len()
+        ),
+    })?;
+    Ok((found, logits))
+}
+
+/// Fewer images do not calibrate a gate.
+const FEWEST_CALIBRATION: usize = 100;
+
+/// The scores of images as they come together.
+struct Calibrating {
+    images: CalibrationImages,
+    most: usize,
+    logits: Vec<f32>,
+    /// None once images without labels have come.
+    labels: Option<Vec<usize>>,
+    count: usize,
+}
+
+impl Calibrating {
+    /// Starts for the images that anchors are made of.
+    fn new(config: &AnchorConfig) -> Self {
+        Self {
+            images: match config.transform {
+                Augmentation::None | Augmentation::Unknown => CalibrationImages::TrainingPlain,
+                _ => CalibrationImages::TrainingVaried,
+            },
+            most: config.calibration_images,
+            logits: Vec::new(),
+            labels: Some(Vec::new()),
+            count: 0,
+        }
+    }
+
+    fn add(&mut self, scores: &Tensor<2>, labels: Option<&[usize]>) {
+        if self.count >= self.most {
+            return;
+        }
+        let rows: Vec<f32> = scores.to_data().try_to_vec().expect("scores are f32");
+        self.logits.extend(rows);
+        self.count += scores.dims()[0];
+        self.labels = match (self.labels.take(), labels) {
+            (Some(mut known), Some(new)) => {
+                known.extend_from_slice(new);
+                Some(known)
+            }
+            _ => None,
+        };
+    }
+
+    /// Returns the calibration, or none of too few images.
+    fn finish(self, data: &str, classes: usize) -> Result<Option<Calibration>> {
+        if self.count < FEWEST_CALIBRATION {
+            return Ok(None);
+        }
+        let labels = self.labels.as_deref();
+        let found = Calibration::new(self.images, &self.logits, classes, labels)?;
+        Ok(Some(Calibration {
+            data: data.to_owned(),
+            ..found
+        }))
+    }
 }
 
 /// Reads the values; the error names the image that has one that is not finite.

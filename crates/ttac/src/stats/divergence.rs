@@ -224,6 +224,27 @@ impl Divergence<'_> {
         self.rows_along(directions, &first)
     }
 
+    /// Does what [`gradient_rows_of`](Self::gradient_rows_of) does where `update` moved a part of the target, which is a
+    /// [`mixture`](super::mixture): a part with the share `s`, whose mean is `offset` away from that of the mixture, moves the mixture's
+    /// mean by `s` times its own way, and its covariance by `s` times what it moves its own and by the way of its mean,
+    /// `dJ/df_i = s [first_i g + 2 G (u_i + first_i offset)]`.
+    pub fn gradient_rows_through(
+        &self,
+        update: &Update,
+        rows: &[f32],
+        share: f64,
+        offset: &[f64],
+    ) -> Vec<f32> {
+        let (mut directions, mut first) = update.directions(rows);
+        for (row, first) in directions.chunks_exact_mut(offset.len()).zip(&mut first) {
+            for (value, offset) in row.iter_mut().zip(offset) {
+                *value = share * (*value + *first * offset);
+            }
+            *first *= share;
+        }
+        self.rows_along(directions, &first)
+    }
+
     /// Returns `first_i g + 2 G u_i` for directions `u`, `[b, D]`.
     fn rows_along(&self, directions: Vec<f64>, first: &[f64]) -> Vec<f32> {
         let dimension = self.mean.len();

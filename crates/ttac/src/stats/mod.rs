@@ -39,17 +39,19 @@ mod filter;
 mod gaussian;
 mod linear;
 mod low_rank;
+mod mixture;
 mod moments;
 mod running;
 mod source;
 
 pub use assignment::responsibilities;
-pub use collect::{AnchorConfig, collect};
+pub use collect::{AnchorConfig, calibrate, collect};
 pub use divergence::{Anchor, Divergence, KlDirection, Measure};
 pub use filter::{
     Eviction, FilterConfig, FilterCounts, FilterMode, LabelSource, Observation, PseudoLabelFilter,
 };
 pub use gaussian::{Covariance, CovarianceKind, Gaussian, TEMPLATE_DIVISOR};
+pub use mixture::mixture;
 pub use moments::Moments;
 pub use running::{RunningGaussian, SoftMoment, Update};
 pub use source::{Alignment, Origin, SourceLabels, SourceStatistics};

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{CovarianceKind, Gaussian};
 use crate::checkpoint::Augmentation;
+use crate::gate::Calibration;
+use crate::norms::NormReference;
 use crate::{Error, Result};
 
 /// Where the class of a source sample comes from.
@@ -71,6 +73,10 @@ pub struct SourceStatistics {
     pub alignment: Option<Alignment>,
     /// The same for the outputs of the projection head.
     pub projection_alignment: Option<Alignment>,
+    /// What the batch norms see of source images as they are; files of older versions have none.
+    pub norms: Option<NormReference>,
+    /// What the source's scores look like on images it should answer well; `None` without a calibration.
+    pub calibration: Option<Calibration>,
 }
 
 impl SourceStatistics {

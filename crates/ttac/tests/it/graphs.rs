@@ -212,7 +212,7 @@ fn joined_steps_in_our_kernels_give_what_single_ones_in_burn_give() {
                     scores.note(apart(one, &plain[what], own), what);
                     continue;
                 }
-                let zero = norm == NormMode::Batch && own < ZERO_GRADIENT * steepest;
+                let zero = matches!(norm, NormMode::Batch) && own < ZERO_GRADIENT * steepest;
                 let scale = if zero { steepest } else { own };
                 slopes.note(apart(one, &plain[what], scale), what);
             }

@@ -138,6 +138,8 @@ impl Case {
             projection: None,
             alignment: alignment("features"),
             projection_alignment: alignment("projections"),
+            norms: None,
+            calibration: None,
         }
     }
 
@@ -446,6 +448,7 @@ fn tent_predicts_by_the_pass_it_learns_from() {
     let config = TentConfig {
         optimiser: OptimiserConfig::ADAM,
         learning_rate: case.number("learning_rate"),
+        ..TentConfig::default()
     };
     case.run_method("tent", &config, Prediction::PredictFirst);
 }
@@ -459,6 +462,7 @@ fn eta_learns_from_what_is_certain_and_new() {
         entropy_margin: case.number("entropy_margin"),
         similarity_threshold: case.number("similarity_threshold"),
         average_share: case.number("average_share"),
+        ..EtaConfig::default()
     };
     let mut method = case.build("eta", &config);
     case.run(&mut method, Prediction::PredictFirst);

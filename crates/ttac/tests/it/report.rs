@@ -61,6 +61,7 @@ fn record(method: &str, corruption: &str, seed: u64, wrong: usize) -> RunRecord 
             learning_seconds: 0.1,
             predicting_seconds: 0.02,
             late: false,
+            gate: None,
             warnings: Vec::new(),
             stopped: None,
         };

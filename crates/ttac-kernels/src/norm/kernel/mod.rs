@@ -5,7 +5,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `statistics` | mean and variance of each channel |
+//! | `statistics` | mean and variance of each channel, of a batch and of every image |
 //! | `affine` | a norm whose statistics are known |
 //! | `gradient` | the gradients that both norms share |
 //! | `batch` | batch norm |
@@ -26,4 +26,4 @@ pub use group::{
     GroupBackward, GroupParams, GroupShape, GroupStatistics, group_norm_backward,
     group_norm_forward, group_norm_forward_in_place,
 };
-pub use statistics::batch_statistics;
+pub use statistics::{batch_statistics, image_moments};

@@ -1,9 +1,10 @@
-//! Mean and variance of each channel.
+//! Mean and variance of each channel, of a batch and of every image.
 
 use rayon::prelude::*;
 
 use super::batch::check_rows;
 use crate::Context;
+use crate::core::shape::check_len;
 use crate::core::simd::{Isa, Kernel, Simd};
 use crate::core::walk::{EachVector, Walk, walk_sums};
 
@@ -59,6 +60,19 @@ impl Moments {
             all.merge(&part);
         }
         all
+    }
+
+    /// Computes the moments of whole rows in tasks, which are merged in their order.
+    fn of_all(x: &[f32], walk: &Walk, isa: Isa) -> Self {
+        let parts: Vec<Self> = x
+            .par_chunks(walk.task)
+            .map(|task| Self::of(task, walk, isa))
+            .collect();
+        let mut total = Self::none(walk.channels);
+        for part in &parts {
+            total.merge(part);
+        }
+        total
     }
 
     /// Merges by the rule of Chan, Golub and `LeVeque`.
@@ -167,14 +181,7 @@ pub fn batch_statistics(context: &Context, x: &[f32], channels: usize) -> (Vec<f
     check_rows(x.len(), channels);
     let isa = context.isa();
     let walk = Walk::new(channels, isa);
-    let parts: Vec<Moments> = x
-        .par_chunks(walk.task)
-        .map(|task| Moments::of(task, &walk, isa))
-        .collect();
-    let mut total = Moments::none(channels);
-    for part in &parts {
-        total.merge(part);
-    }
+    let total = Moments::of_all(x, &walk, isa);
     let mean = total.mean.iter().map(|&m| m as f32).collect();
     let variance = total
         .squares
@@ -182,4 +189,43 @@ pub fn batch_statistics(context: &Context, x: &[f32], channels: usize) -> (Vec<f
         .map(|&s| (s.max(0.) / total.count.max(1.)) as f32)
         .collect();
     (mean, variance)
+}
+
+/// Computes mean and biased variance of every image's every channel of `x`, `[batch, pixels, channels]`; each is `[batch, channels]`. Without pixels both are 0.
+///
+/// They are those of [`batch_statistics`] of the image alone, to the bit. What is not finite has a variance of NaN.
+///
+/// # Panics
+/// If the length does not fit.
+pub fn image_moments(
+    context: &Context,
+    x: &[f32],
+    [batch, pixels, channels]: [usize; 3],
+) -> (Vec<f32>, Vec<f32>) {
+    let shape = [batch, pixels, channels];
+    check_len("input of image moments", x.len(), &shape, &shape);
+    let mut means = vec![0.; batch * channels];
+    let mut variances = means.clone();
+    if x.is_empty() {
+        return (means, variances);
+    }
+    let isa = context.isa();
+    let walk = Walk::new(channels, isa);
+    let results = means
+        .par_chunks_exact_mut(channels)
+        .zip(variances.par_chunks_exact_mut(channels));
+    x.par_chunks_exact(pixels * channels)
+        .zip(results)
+        .for_each(|(image, (means, variances))| {
+            // Most images are one task, and stay on this thread; the tasks of large ones are for all threads.
+            let moments = Moments::of_all(image, &walk, isa);
+            for (mean, exact) in means.iter_mut().zip(&moments.mean) {
+                *mean = *exact as f32;
+            }
+            for (variance, squares) in variances.iter_mut().zip(&moments.squares) {
+                // A rounding may leave less than 0; unlike `max`, this keeps NaN.
+                *variance = (squares.clamp(0., f64::INFINITY) / moments.count) as f32;
+            }
+        });
+    (means, variances)
 }

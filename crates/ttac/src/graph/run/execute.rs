@@ -9,7 +9,7 @@ use super::arithmetic;
 use super::plan::Plan;
 use super::weight::Weight;
 use super::work::{Conv, Norm, Read, Work};
-use crate::backbone::{NormMode, RunningStatistics};
+use crate::backbone::{ImageMoments, NormLayer, NormMode, RunningStatistics};
 use crate::graph::ir::{Dim, Graph};
 use crate::rng::seeded;
 
@@ -20,7 +20,7 @@ pub(crate) struct Pass<'a> {
     /// The network's tensors, in the order of the graph.
     pub tensors: &'a [Weight],
     /// The statistics that batch norms use.
-    pub norm: NormMode,
+    pub norm: NormMode<'a>,
     /// What dropped elements are drawn from; nothing is dropped without it.
     pub draw: Option<u64>,
 }
@@ -275,7 +275,11 @@ impl<'p> Run<'_, 'p> {
         let (x, count) = (x.view(image), image[..3].iter().product());
         let running = self.running(norm);
         let (weight, bias) = (self.ranked(norm.weight), self.ranked(norm.bias));
-        let statistics = running.for_mode(self.pass.norm);
+        // Rows of a sequence are no images: as many of them as there are to one image belong together.
+        let statistics = running.for_mode(self.pass.norm, || {
+            let places: usize = count / self.batch;
+            ImageMoments::of(&x.clone().reshape([self.batch, places, 1, channels]))
+        });
         let out = ttac_kernels::batch_norm(x, weight, bias, residual, statistics, norm.options());
         running.follow(out.mean, out.variance, count, self.pass.norm);
         Any::from(out.y).reshape(&dims)
@@ -319,7 +323,7 @@ impl<'p> Run<'_, 'p> {
         let running = self.running(norm);
         let (gamma, beta) = (self.ranked(norm.weight), self.ranked(norm.bias));
         let weight = self.ranked(conv.weight);
-        let statistics = running.for_mode(self.pass.norm);
+        let statistics = running.for_mode(self.pass.norm, || ImageMoments::of(&x));
         let out = ttac_kernels::norm_conv2d(
             x,
             gamma,
@@ -341,11 +345,23 @@ impl<'p> Run<'_, 'p> {
 
     fn running(&self, norm: &Norm) -> RunningStatistics<'p> {
         let pass = self.pass;
-        let buffer = |tensor: crate::graph::TensorId| pass.tensors[tensor.0 as usize].buffer();
+        let tensor = |tensor: crate::graph::TensorId| &pass.tensors[tensor.0 as usize];
+        let buffer = |one| tensor(one).buffer();
+        let affine = |read| match read {
+            Read::Tensor(one) => Some(tensor(one).id()),
+            Read::Slot { .. } | Read::Scalar(_) => None,
+        };
         RunningStatistics {
             mean: buffer(norm.mean),
             variance: buffer(norm.variance),
             momentum: norm.momentum,
+            layer: NormLayer {
+                weight: affine(norm.weight),
+                bias: affine(norm.bias),
+                mean: buffer(norm.mean).id,
+                variance: buffer(norm.variance).id,
+                epsilon: norm.epsilon,
+            },
         }
     }
 

@@ -29,7 +29,6 @@ use ttac_kernels::{Context, Implementation};
 
 use super::ir::{Graph, Operand, ValueId};
 use super::op::Op;
-use crate::backbone::NormMode;
 use any::{Any, each};
 use fuse::Purpose;
 use plan::{Plan, Start, plan};
@@ -76,7 +75,7 @@ impl Plans {
         } else if Context::current().implementation() == Implementation::Composed {
             let make = || both(&without_dropout(&self.graph), Purpose::Plain);
             self.plain.get_or_init(make)
-        } else if pass.norm == NormMode::Running && !tracked {
+        } else if pass.norm.is_running() && !tracked {
             &self.inference
         } else {
             &self.training

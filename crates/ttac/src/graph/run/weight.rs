@@ -1,6 +1,6 @@
 //! The tensors of a network that is a graph.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Tensor};
 
 use super::any::Any;
@@ -83,6 +83,11 @@ impl Weight {
             Self::R6(param) => param.val().into(),
             Self::Running(buffer) => buffer.value().into(),
         }
+    }
+
+    /// Returns the identity of the tensor, as visitors meet it.
+    pub(crate) fn id(&self) -> ParamId {
+        each_weight!(self, x => x.id)
     }
 
     /// Returns the running statistic.

@@ -5,7 +5,7 @@ use ttac_kernels::loss_with_gradient;
 
 use super::{GlobalPart, TtacConfig};
 use crate::stats::{
-    Anchor, Covariance, CovarianceKind, Gaussian, Measure, SourceStatistics, Update,
+    Anchor, Covariance, CovarianceKind, Gaussian, Measure, SourceStatistics, Update, mixture,
 };
 use crate::{Error, Result};
 
@@ -21,6 +21,36 @@ pub(super) struct Anchors {
     pub projection: Option<Anchor>,
     pub template: f64,
     pub projection_template: f64,
+    /// What the global part by class needs.
+    pub mixed: Option<Mixed>,
+}
+
+/// The mixture of the source's classes.
+#[derive(Clone, Debug)]
+pub(super) struct Mixed {
+    /// The source's classes without a template.
+    pub classes: Vec<Gaussian>,
+    /// The share of each class in the source.
+    pub shares: Vec<f64>,
+    /// The anchor of the mixture.
+    pub anchor: Anchor,
+}
+
+impl Mixed {
+    fn new(source: &SourceStatistics, config: &TtacConfig, template: f64) -> Result<Self> {
+        let all: u64 = source.counts.iter().sum();
+        let shares = source.counts.iter();
+        let shares: Vec<f64> = shares.map(|&count| count as f64 / all as f64).collect();
+        let classes = source.classes.iter().map(|class| class_of(class, config));
+        let classes: Vec<Gaussian> = classes.collect();
+        let parts: Vec<_> = classes.iter().zip(shares.iter().copied()).collect();
+        let mixed = mixture(&parts)?.add_template(template);
+        Ok(Self {
+            anchor: Anchor::new(&mixed, Measure::Kl(config.direction))?,
+            classes,
+            shares,
+        })
+    }
 }
 
 impl Anchors {
@@ -34,7 +64,7 @@ impl Anchors {
         let kl = Measure::Kl(config.direction);
         let global_measure = match config.global_part {
             GlobalPart::L2 => Measure::L2,
-            GlobalPart::Kl | GlobalPart::None => kl,
+            GlobalPart::Kl | GlobalPart::ByClass | GlobalPart::None => kl,
         };
         let classes = source.classes.iter().map(|class| {
             let class = class_of(class, config).add_template(doubled * template);
@@ -61,6 +91,10 @@ impl Anchors {
             projection,
             template,
             projection_template,
+            mixed: match config.global_part {
+                GlobalPart::ByClass => Some(Mixed::new(source, config, template)?),
+                _ => None,
+            },
         })
     }
 }
@@ -118,6 +152,14 @@ impl Members {
     }
 }
 
+/// A class that a minibatch moved, with the rows that moved it.
+pub(super) struct Moved {
+    pub class: usize,
+    pub indices: Vec<usize>,
+    pub chosen: Vec<f32>,
+    pub update: Update,
+}
+
 /// The gradient with respect to the features, as it comes together.
 pub(super) struct Pull {
     pub features: usize,
@@ -155,13 +197,38 @@ impl Pull {
             ));
         }
         let rows = divergence.gradient_rows_of(update, chosen);
+        self.add_rows(indices, &rows, weight);
+        Ok(self.logged.then(|| weight * divergence.value()))
+    }
+
+    /// Adds the gradient of a weighted divergence of the mixture of all classes, through the classes that moved; returns its weighted
+    /// value where values are computed.
+    pub fn add_mixture(
+        &mut self,
+        anchor: &Anchor,
+        target: &Gaussian,
+        moved: &[&Moved],
+        shares: &[f64],
+        weight: f64,
+    ) -> Result<Option<f64>> {
+        let divergence = anchor.divergence(target)?;
+        for part in moved {
+            let means = part.update.gaussian.mean().iter().zip(target.mean());
+            let offset: Vec<f64> = means.map(|(own, all)| own - all).collect();
+            let share = shares[part.class];
+            let rows = divergence.gradient_rows_through(&part.update, &part.chosen, share, &offset);
+            self.add_rows(&part.indices, &rows, weight);
+        }
+        Ok(self.logged.then(|| weight * divergence.value()))
+    }
+
+    fn add_rows(&mut self, indices: &[usize], rows: &[f32], weight: f64) {
         for (&index, row) in indices.iter().zip(rows.chunks_exact(self.features)) {
             let place = &mut self.gradient[index * self.features..][..self.features];
             for (sum, value) in place.iter_mut().zip(row) {
                 *sum += (weight * f64::from(*value)) as f32;
             }
         }
-        Ok(self.logged.then(|| weight * divergence.value()))
     }
 
     /// Whether every entry of the gradient is a number.

@@ -20,11 +20,11 @@ use crate::data::SampleId;
 use crate::loss::{cross_entropy, information_maximisation};
 use crate::stats::{
     Anchor, Covariance, Gaussian, Measure, Observation, PseudoLabelFilter, RunningGaussian, Update,
-    responsibilities,
+    mixture, responsibilities,
 };
 use crate::{Error, Result};
 
-use clusters::{Anchors, Held, Members, Pull, chosen_rows};
+use clusters::{Anchors, Held, Members, Mixed, Moved, Pull, chosen_rows};
 pub use config::{
     Assignment, ClassGate, EpochGate, GlobalPart, Posteriors, SourceKind, TtacConfig,
 };
@@ -166,9 +166,7 @@ impl Method for Ttac {
         if stage.lesson == Lesson::Contrastive {
             return Ok(terms.step(learner));
         }
-        let mode = learner.updating();
-        let images = Tensor::from_inner(batch.images.clone());
-        let features = learner.network().features(images, mode);
+        let features = learner.features(batch.images.clone());
         let posteriors = self.posteriors(learner, batch, &features);
         let observed = self.state.filter.observe(&batch.ids, &posteriors)?;
 
@@ -276,19 +274,21 @@ impl Ttac {
             // Prototypes take their template from the target's global statistics, this batch included.
             self.state.global.commit(update.clone());
         }
-        let class_value = self.class_part(&values, &members, open, &mut pull)?;
+        let (class_value, moved) = self.class_part(&values, &members, open, &mut pull)?;
         let mut global_value = None;
         if let Some(anchors) = &self.anchors {
-            if self.config.global_part != GlobalPart::None {
+            if let Some(mixed) = &anchors.mixed {
+                global_value = self.mixture_part(anchors.template, mixed, &moved, &mut pull)?;
+            } else if self.config.global_part != GlobalPart::None {
                 let everyone: Vec<usize> = (0..count).collect();
                 let target = update.gaussian.clone().add_template(anchors.template);
                 let weight = self.config.loss_scale;
                 let anchor = &anchors.global;
                 global_value = pull.add(anchor, &target, &update, &values, &everyone, weight)?;
-                terms
-                    .losses
-                    .extend(global_value.map(|value| ("global", value)));
             }
+            terms
+                .losses
+                .extend(global_value.map(|value| ("global", value)));
             self.state.global.commit(update);
         }
         if open {
@@ -305,16 +305,47 @@ impl Ttac {
         Ok((notes, not_finite))
     }
 
-    /// Moves the class statistics and adds the class part's gradient; returns its value where it is computed.
+    /// Adds the gradient of the global part by class; returns its value where it is computed. A class counts as it is in the source
+    /// until it was visited as often as the class part asks for.
+    fn mixture_part(
+        &self,
+        template: f64,
+        mixed: &Mixed,
+        moved: &[Moved],
+        pull: &mut Pull,
+    ) -> Result<Option<f64>> {
+        let visited = |count: f64| count >= self.config.gate.visits;
+        let classes = self.state.classes.iter().zip(&mixed.classes);
+        let parts = classes.zip(&mixed.shares).map(|((target, source), share)| {
+            let part = if visited(target.count()) {
+                target.gaussian()
+            } else {
+                source
+            };
+            (part, *share)
+        });
+        let parts: Vec<_> = parts.collect();
+        let target = mixture(&parts)?.add_template(template);
+        let moved: Vec<&Moved> = moved
+            .iter()
+            .filter(|part| visited(part.update.count))
+            .collect();
+        let weight = self.config.loss_scale;
+        pull.add_mixture(&mixed.anchor, &target, &moved, &mixed.shares, weight)
+    }
+
+    /// Moves the class statistics and adds the class part's gradient; returns its value where it is computed, and the classes that
+    /// moved.
     fn class_part(
         &mut self,
         values: &[f32],
         members: &Members,
         open: bool,
         pull: &mut Pull,
-    ) -> Result<Option<f64>> {
+    ) -> Result<(Option<f64>, Vec<Moved>)> {
         let classes = self.state.classes.len();
         let weight = self.config.loss_scale / classes as f64;
+        let mut moved = Vec::new();
         let mut sum = pull.logged.then_some(0.0);
         for class in 0..classes {
             let Some((indices, weights)) = members.of(class) else {
@@ -329,9 +360,15 @@ impl Ttac {
                 let value = pull.add(&anchor, &target, &update, &chosen, &indices, weight)?;
                 sum = sum.zip(value).map(|(sum, value)| sum + value);
             }
-            self.state.classes[class].commit(update);
+            self.state.classes[class].commit(update.clone());
+            moved.push(Moved {
+                class,
+                indices,
+                chosen,
+                update,
+            });
         }
-        Ok(sum)
+        Ok((sum, moved))
     }
 
     /// Returns the anchor of a class and the template of its target. Without source statistics the anchor is the

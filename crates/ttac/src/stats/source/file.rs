@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Alignment, Origin, SourceStatistics};
 use crate::archive::{self, Array, Arrays, Kind};
+use crate::gate::{Calibration, CalibrationImages, PayoffGroup};
+use crate::norms::{LayerMoments, NormKeys, NormReference};
 use crate::stats::{Covariance, Gaussian};
 use crate::{Error, Result};
 
@@ -24,6 +26,44 @@ struct AnchorHeader {
     counts: Vec<u64>,
     class_covariance: CovarianceName,
     alignment_batch: Option<usize>,
+    /// Files of older versions have neither of the following.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    norms: Option<NormsHeader>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calibration: Option<CalibrationHeader>,
+}
+
+/// What the header says of the norms' reference moments.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NormsHeader {
+    images: u64,
+    layers: Vec<NormHeader>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NormHeader {
+    keys: NormKeys,
+    epsilon: f64,
+    channels: usize,
+    groups: usize,
+}
+
+/// What the header says of the calibration.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CalibrationHeader {
+    data: String,
+    images: CalibrationImages,
+    samples: u64,
+    labelled: bool,
+    counts: Vec<u64>,
+    kept: Vec<usize>,
+    pooled: usize,
+    groups: Vec<PayoffGroup>,
+    limit: f64,
+    nearness: f64,
 }
 
 /// How class covariances are stored.
@@ -80,6 +120,12 @@ impl SourceStatistics {
                 alignment.insert(&mut arrays, name);
             }
         }
+        let norms = self
+            .norms
+            .as_ref()
+            .map(|norms| insert_norms(&mut arrays, norms));
+        let calibration = self.calibration.as_ref();
+        let calibration = calibration.map(|found| insert_calibration(&mut arrays, found));
         let header = AnchorHeader {
             format: FORMAT,
             origin: self.origin.clone(),
@@ -88,6 +134,8 @@ impl SourceStatistics {
             counts: self.counts.clone(),
             class_covariance: name,
             alignment_batch: self.alignment.as_ref().map(|alignment| alignment.batch),
+            norms,
+            calibration,
         };
         (header, arrays)
     }
@@ -109,7 +157,13 @@ impl SourceStatistics {
             };
             Alignment::take(arrays, name, size, batch).map(Some)
         };
+        let norms = header.norms.as_ref();
+        let norms = norms.map(|found| take_norms(&mut arrays, found, header.counts.len()));
+        let calibration = header.calibration;
+        let calibration = calibration.map(|found| take_calibration(&mut arrays, found));
         Ok(Self {
+            norms: norms.transpose()?,
+            calibration: calibration.transpose()?,
             global: take(&mut arrays, "global", d, CovarianceName::Full)?,
             classes,
             projection: header
@@ -151,6 +205,123 @@ impl Alignment {
             batch,
         })
     }
+}
+
+/// Stores the reference moments. Those of classes are in single precision, because a class has at most some thousand images; re-basing
+/// is exact for whatever moments it is given.
+fn insert_norms(arrays: &mut Arrays, norms: &NormReference) -> NormsHeader {
+    let shares = Array::F64(vec![norms.shares.len()], norms.shares.clone());
+    arrays.insert("norms.shares", shares);
+    let layers = norms.layers.iter().enumerate();
+    let layers = layers.map(|(place, layer)| {
+        let shape = vec![layer.groups(), layer.channels];
+        let parts = [("means", &layer.means), ("variances", &layer.variances)];
+        for (part, values) in parts {
+            let values = values.iter().map(|&value| value as f32).collect();
+            arrays.insert(
+                format!("norms.{place}.{part}"),
+                Array::F32(shape.clone(), values),
+            );
+        }
+        NormHeader {
+            keys: layer.keys.clone(),
+            epsilon: layer.epsilon,
+            channels: layer.channels,
+            groups: layer.groups(),
+        }
+    });
+    NormsHeader {
+        layers: layers.collect(),
+        images: norms.images,
+    }
+}
+
+fn take_norms(arrays: &mut Arrays, header: &NormsHeader, classes: usize) -> Result<NormReference> {
+    let shares = arrays.f64("norms.shares", classes)?;
+    let layers = header.layers.iter().enumerate().map(|(place, layer)| {
+        let fits = layer.channels > 0 && (layer.groups == 1 || layer.groups == classes);
+        let size = layer.channels.checked_mul(layer.groups).filter(|_| fits);
+        let size = size.ok_or_else(|| Error::Mismatch {
+            what: format!("reference moments of `{}`", layer.keys.mean),
+            expected: format!("one group or {classes}, and at least one channel"),
+            found: format!("{} groups of {} channels", layer.groups, layer.channels),
+        })?;
+        Ok(LayerMoments {
+            keys: layer.keys.clone(),
+            epsilon: layer.epsilon,
+            channels: layer.channels,
+            means: doubles(arrays, &format!("norms.{place}.means"), size)?,
+            variances: doubles(arrays, &format!("norms.{place}.variances"), size)?,
+        })
+    });
+    Ok(NormReference {
+        images: header.images,
+        layers: layers.collect::<Result<_>>()?,
+        shares,
+    })
+}
+
+fn insert_calibration(arrays: &mut Arrays, calibration: &Calibration) -> CalibrationHeader {
+    let scores: Vec<f32> = calibration.scores.concat();
+    arrays.insert("calibration.scores", Array::F32(vec![scores.len()], scores));
+    let pooled = calibration.pooled.clone();
+    arrays.insert("calibration.pooled", Array::F32(vec![pooled.len()], pooled));
+    CalibrationHeader {
+        data: calibration.data.clone(),
+        images: calibration.images,
+        samples: calibration.samples,
+        labelled: calibration.labelled,
+        counts: calibration.counts.clone(),
+        kept: calibration.scores.iter().map(Vec::len).collect(),
+        pooled: calibration.pooled.len(),
+        groups: calibration.groups.clone(),
+        limit: calibration.limit,
+        nearness: calibration.nearness,
+    }
+}
+
+fn take_calibration(arrays: &mut Arrays, header: CalibrationHeader) -> Result<Calibration> {
+    let all = singles(arrays, "calibration.scores", header.kept.iter().sum())?;
+    let mut rest = all.as_slice();
+    let scores = header.kept.iter().map(|&count| {
+        let (own, others) = rest.split_at(count);
+        rest = others;
+        own.to_vec()
+    });
+    let calibration = Calibration {
+        scores: scores.collect(),
+        pooled: singles(arrays, "calibration.pooled", header.pooled)?,
+        data: header.data,
+        images: header.images,
+        samples: header.samples,
+        labelled: header.labelled,
+        counts: header.counts,
+        groups: header.groups,
+        limit: header.limit,
+        nearness: header.nearness,
+    };
+    calibration.validate()?;
+    Ok(calibration)
+}
+
+/// Reads an array of single precision that has to have this many finite values.
+fn singles(arrays: &mut Arrays, name: &str, count: usize) -> Result<Vec<f32>> {
+    let found = match arrays.0.remove(name) {
+        Some(Array::F32(_, values)) => Some(values),
+        _ => None,
+    };
+    let fits = |values: &Vec<f32>| values.len() == count && values.iter().all(|v| v.is_finite());
+    found.filter(fits).ok_or_else(|| Error::Mismatch {
+        what: format!("array `{name}` of the anchors"),
+        expected: format!("{count} finite numbers"),
+        found: "others, or nothing".to_owned(),
+    })
+}
+
+/// Reads an array of single precision as doubles.
+fn doubles(arrays: &mut Arrays, name: &str, count: usize) -> Result<Vec<f64>> {
+    let values = singles(arrays, name, count)?;
+    Ok(values.into_iter().map(f64::from).collect())
 }
 
 /// Stores a Gaussian in single precision. Its relative error of 6e-8 is far below what a thousand

@@ -1,0 +1,282 @@
+//! The two detectors of the gate, and what it remembers from batch to batch.
+
+use serde::{Deserialize, Serialize};
+
+use super::Calibration;
+use super::scores::distance;
+use crate::{Error, Result};
+
+/// The shares `l_j` of the money that the four games bet.
+const SHARES: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
+
+/// Evidence never grows beyond this, so that it stays finite.
+const MOST_EVIDENCE: f64 = 1e30;
+
+/// Whether a gate is closed or open at the start of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GateStart {
+    /// The source answers until the stream is seen to have left it.
+    #[default]
+    Closed,
+    /// Adaptation begins at once, and stops when the stream is seen to be fine.
+    Open,
+}
+
+/// How sure the gate has to be before it opens or closes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GateConfig {
+    /// Whether the gate is closed or open at the start of a stream.
+    pub start: GateStart,
+    /// The evidence at which a closed gate opens. On a stream that is fine, at least this many images pass on average
+    /// until a false alarm.
+    pub alarm: f64,
+    /// The evidence at which an open gate closes. On a stream whose payoffs stay above the limit on average, at least
+    /// this many images pass on average until a false return.
+    pub back: f64,
+}
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self {
+            start: GateStart::Closed,
+            alarm: 1e5,
+            back: 1e4,
+        }
+    }
+}
+
+impl GateConfig {
+    /// Checks the settings; the error lists everything that is wrong with them.
+    pub fn validate(&self) -> Result<()> {
+        let mut problems = Vec::new();
+        for (name, value, least) in [("alarm", self.alarm, 100.0), ("back", self.back, 10.0)] {
+            if !(least..=MOST_EVIDENCE).contains(&value) {
+                problems.push(format!(
+                    "`{name}` must be {least} to {MOST_EVIDENCE:e}, found {value}"
+                ));
+            }
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: "gate",
+            problem: problems.join("; "),
+        })
+    }
+}
+
+/// What the gate decided after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the gate is open after the batch.
+    pub open: bool,
+    /// The image of the batch, counted from zero, at which the gate opened; the newest if it did more than once.
+    pub opened: Option<usize>,
+    /// The image of the batch, counted from zero, at which the gate closed; the newest if it did more than once.
+    pub closed: Option<usize>,
+}
+
+/// What a gate remembers from batch to batch. It is part of a session's saved state, and a saved state is restored bit
+/// for bit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Saved", try_from = "Saved")]
+pub struct GateState {
+    /// Whether the gate is open.
+    open: bool,
+    /// The four `R_j` of the closed gate.
+    shift: [f64; 4],
+    /// The four `B_j` of the open gate.
+    recovery: [f64; 4],
+    /// The logits of the first image of the current run of almost equal ones.
+    run: Option<Vec<f32>>,
+    /// How many images were seen.
+    images: u64,
+    /// How many of them made a bet.
+    bets: u64,
+    /// How many of them left the gate closed.
+    closed: u64,
+}
+
+impl GateState {
+    /// Returns the state at the start of a stream.
+    pub fn new(config: &GateConfig) -> Self {
+        Self {
+            open: config.start == GateStart::Open,
+            shift: [0.0; 4],
+            recovery: [0.0; 4],
+            run: None,
+            images: 0,
+            bets: 0,
+            closed: 0,
+        }
+    }
+
+    /// Returns whether the gate is open.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Returns how many images were seen.
+    pub fn images(&self) -> u64 {
+        self.images
+    }
+
+    /// Returns how many images made a bet; the others were almost equal to one before.
+    pub fn bets(&self) -> u64 {
+        self.bets
+    }
+
+    /// Returns how many images left the gate closed. If each image is a batch, these are the images that the source
+    /// answers. In larger batches the verdict after the batch decides for all of its images, so that the two numbers
+    /// may differ by a part of a batch at each switch.
+    pub fn images_closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// Returns the evidence for a change: the mean of the four `R_j` of a closed gate, which opens when it reaches
+    /// [`GateConfig::alarm`], or of the four `B_j` of an open one, which closes when it reaches [`GateConfig::back`].
+    pub fn evidence(&self) -> f64 {
+        let games = if self.open { self.recovery } else { self.shift };
+        games.iter().sum::<f64>() / games.len() as f64
+    }
+
+    /// Watches the source network's logits of a batch, one row of `num_classes` for each image in the order of the
+    /// stream, before the batch is answered. How a stream is cut into batches makes no difference to the state.
+    ///
+    /// An image whose logits are nearer than [`Calibration::nearness`] to those of the first image of the current run,
+    /// or equal to them, is taken for the same image and makes no bet. Any other image starts a new run and bets with
+    /// its payoff `g`. With `c` the limit and `l_j` of 0.2, 0.4, 0.6 and 0.8, the evidence becomes
+    ///
+    /// ```text
+    /// closed:  R_j <- min((R_j + 1) (1 + l_j / c (g - c)), 1e30)          opens when mean_j R_j >= alarm
+    /// open:    B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30)    closes when mean_j B_j >= back
+    /// ```
+    ///
+    /// and all of it is forgotten when the gate opens or closes. Logits that are not all finite have the payoff one
+    /// and start no run, so that each such image bets.
+    ///
+    /// # Panics
+    ///
+    /// If the calibration is of another number of classes, or the logits are no whole number of rows.
+    pub fn observe(
+        &mut self,
+        config: &GateConfig,
+        calibration: &Calibration,
+        logits: &[f32],
+        num_classes: usize,
+    ) -> Verdict {
+        let calibrated = calibration.scores.len();
+        assert_eq!(
+            num_classes, calibrated,
+            "classes of the batch and of the calibration"
+        );
+        assert!(
+            logits.len().is_multiple_of(num_classes),
+            "{} logits are no rows of {num_classes}",
+            logits.len()
+        );
+        let (mut opened, mut closed) = (None, None);
+        for (image, row) in logits.chunks_exact(num_classes).enumerate() {
+            self.images += 1;
+            if !self.repeats(row, calibration.nearness) {
+                let finite = row.iter().all(|logit| logit.is_finite());
+                self.run = finite.then(|| row.to_vec());
+                self.bet(calibration.payoff(row), calibration.limit);
+                let bound = if self.open { config.back } else { config.alarm };
+                if self.evidence() >= bound {
+                    self.open = !self.open;
+                    (self.shift, self.recovery) = ([0.0; 4], [0.0; 4]);
+                    *(if self.open { &mut opened } else { &mut closed }) = Some(image);
+                }
+            }
+            self.closed += u64::from(!self.open);
+        }
+        Verdict {
+            open: self.open,
+            opened,
+            closed,
+        }
+    }
+
+    /// Returns whether an image belongs to the current run.
+    fn repeats(&self, row: &[f32], nearness: f64) -> bool {
+        self.run.as_ref().is_some_and(|first| {
+            let distance = distance(first, row);
+            first.len() == row.len() && (distance < nearness || distance == 0.0)
+        })
+    }
+
+    /// Bets once in each game.
+    fn bet(&mut self, payoff: f64, limit: f64) {
+        self.bets += 1;
+        let (games, gain) = if self.open {
+            (&mut self.recovery, (limit - payoff) / (1.0 - limit))
+        } else {
+            (&mut self.shift, (payoff - limit) / limit)
+        };
+        for (money, share) in games.iter_mut().zip(SHARES) {
+            *money = ((*money + 1.0) * (1.0 + share * gain)).min(MOST_EVIDENCE);
+        }
+    }
+}
+
+/// A state as it is saved: its numbers are written as their bits, because a decimal number may not come back the same.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    open: bool,
+    shift_bits: [u64; 4],
+    recovery_bits: [u64; 4],
+    run_bits: Option<Vec<u32>>,
+    images: u64,
+    bets: u64,
+    closed: u64,
+}
+
+impl From<GateState> for Saved {
+    fn from(state: GateState) -> Self {
+        let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
+        Self {
+            open: state.open,
+            shift_bits: state.shift.map(f64::to_bits),
+            recovery_bits: state.recovery.map(f64::to_bits),
+            run_bits: state.run.map(bits),
+            images: state.images,
+            bets: state.bets,
+            closed: state.closed,
+        }
+    }
+}
+
+impl TryFrom<Saved> for GateState {
+    type Error = String;
+
+    fn try_from(saved: Saved) -> Result<Self, String> {
+        let row = |bits: Vec<u32>| bits.into_iter().map(f32::from_bits).collect();
+        let state = Self {
+            open: saved.open,
+            shift: saved.shift_bits.map(f64::from_bits),
+            recovery: saved.recovery_bits.map(f64::from_bits),
+            run: saved.run_bits.map(row),
+            images: saved.images,
+            bets: saved.bets,
+            closed: saved.closed,
+        };
+        let mut evidence = state.shift.iter().chain(&state.recovery);
+        if let Some(found) = evidence.find(|money| !(0.0..=MOST_EVIDENCE).contains(*money)) {
+            return Err(format!(
+                "the evidence of a gate must be 0 to {MOST_EVIDENCE:e}, found {found}"
+            ));
+        }
+        if state.bets.max(state.closed) > state.images {
+            return Err(format!(
+                "a gate that saw {} images cannot have made {} bets and been closed for {}",
+                state.images, state.bets, state.closed
+            ));
+        }
+        Ok(state)
+    }
+}

@@ -1,0 +1,71 @@
+//! A gate that lets adaptation begin only when the stream has left the source.
+//!
+//! While the gate is closed, the source network answers and nothing is learned, so that a stream that is fine keeps
+//! the source's error. The gate watches the logits of the *source* network, image by image, and opens when they show
+//! that the images are no longer like those of the source. While it is open it goes on watching, and closes when the
+//! stream is fine again. It needs no labels of the stream.
+//!
+//! # From logits to a payoff
+//!
+//! The score of an image is its energy, `s = -ln sum_k exp(logit_k)`; a network that is unsure has a high one. A
+//! [`Calibration`] holds the sorted scores of source images for each predicted class `k`, `n_k` of them. The position
+//! of a new score among those of its predicted class is
+//!
+//! ```text
+//! u = (#{scores of k < s} + #{scores of k <= s} + 1) / 2 / (n_k + 1)
+//! ```
+//!
+//! which is about uniform on 0 to 1 for images of the source. The payoff is `g = u^2`. The limit `c` is the largest
+//! mean payoff that a class of the source has, plus two standard errors.
+//!
+//! # From payoffs to an alarm
+//!
+//! The closed gate plays four games, with shares `l_j` of 0.2, 0.4, 0.6 and 0.8:
+//!
+//! ```text
+//! R_j <- min((R_j + 1) (1 + l_j / c (g - c)), 1e30),    starting from R_j = 0
+//! ```
+//!
+//! and opens when the mean of the four reaches the `alarm` of [`GateConfig`]. In words: every image brings one new
+//! unit of money into each game, and all the money there is bets that payoffs are above the limit.
+//!
+//! # Why false alarms are rare
+//!
+//! Suppose that the mean payoff of every class is at most `c`. Then the bet on the next image loses or breaks even
+//! on average, `E[1 + l_j / c (g - c)] <= 1`, whichever class the image has and whatever came before it. So the money
+//! in a game grows on average by at most the one unit that is added, and the mean of `R_j` minus the number of images
+//! is a supermartingale: it has no upward trend. When the alarm comes the money is at least `alarm`, so on average at
+//! least `alarm` images have passed until then. The order of the classes does not matter, because the limit holds for
+//! each class alone; a stream that is sorted by class is as safe as a shuffled one.
+//!
+//! This rests on three assumptions. The images of the calibration are like those of the stream; images that the
+//! network was trained on are not, which is why [`CalibrationImages::tolerance`] raises the limit for them. Each image
+//! is a new draw from its class, so near-duplicates such as the frames of a video must not bet again; a run of images
+//! with almost equal logits makes a single bet. The limit is above the true mean of each class, which two standard
+//! errors make likely and not certain, and which is less certain for classes so rare that they share a group.
+//!
+//! # The way back
+//!
+//! The open gate bets the other way, with the same shares:
+//!
+//! ```text
+//! B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30),    starting from B_j = 0
+//! ```
+//!
+//! and closes when the mean reaches `back`. By the same argument, a stream whose payoffs are above the limit on
+//! average, whatever came before, stays open for at least `back` images on average. What a method has learned should
+//! be kept when the gate closes, because corrupted streams contain stretches on which the source is good enough.
+
+mod calibration;
+mod detector;
+mod payoffs;
+mod scores;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+pub use calibration::{Calibration, CalibrationImages};
+pub use detector::{GateConfig, GateStart, GateState, Verdict};
+pub use payoffs::PayoffGroup;
+pub use scores::{energy, looks_trained_on};

@@ -1,0 +1,151 @@
+//! Scores of images, and their positions among other scores.
+
+/// A predicted class with fewer scores than this is compared with the scores of all classes.
+const FEWEST_SCORES: usize = 20;
+
+/// Fewer pairs of images than this say nothing about how near two different images can be.
+const FEWEST_PAIRS: usize = 100;
+
+/// Fewer images than this say nothing about whether the network was trained on them.
+const FEWEST_COMPARED: usize = 200;
+
+/// What the gate reads from the logits of an image.
+pub(super) struct Output {
+    /// The predicted class, the first of the largest logits.
+    pub class: usize,
+    /// The energy.
+    pub score: f32,
+}
+
+impl Output {
+    /// Reads the logits of an image.
+    pub fn new(logits: &[f32]) -> Self {
+        let mut class = 0;
+        for (other, logit) in logits.iter().enumerate() {
+            if *logit > logits[class] {
+                class = other;
+            }
+        }
+        Self {
+            class,
+            score: energy(logits),
+        }
+    }
+}
+
+/// Returns the energy of an image, `-ln sum_k exp(logit_k)`. The largest logit is taken out of the sum, so that no
+/// exponential overflows.
+pub fn energy(logits: &[f32]) -> f32 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let above = |logit: &f32| f64::from(logit - largest).exp();
+    -(f64::from(largest) + logits.iter().map(above).sum::<f64>().ln()) as f32
+}
+
+/// Returns whether images that are said to be held out look like images the network was trained on.
+///
+/// `training_logits` are of training images as they are, without the variations of training. With `u` the position of
+/// a held-out energy among the training energies of its predicted class, and `n` the number of held-out images, the
+/// answer is yes if
+///
+/// ```text
+/// share of images with u > 0.95  <  0.05 + 2 sqrt(0.05 * 0.95 / n)
+/// ```
+///
+/// Training images have a share of 0.05 by construction. Of a ResNet-20 on CIFAR-10, new images had 0.096.
+///
+/// The test is weak. At `n = 200`, new images like those pass for training images about once in four times; at
+/// `n = 2,000` hardly ever. A network that is as sure of new images as of its training images gives the same answer as
+/// images it was trained on. Training images are assumed to be several times as many as held-out ones. The answer is
+/// no if there are fewer than 200 of either, and if the logits are not finite rows of `num_classes`.
+pub fn looks_trained_on(
+    held_out_logits: &[f32],
+    training_logits: &[f32],
+    num_classes: usize,
+) -> bool {
+    let usable = |logits: &[f32]| {
+        logits.len().is_multiple_of(num_classes)
+            && logits.len() / num_classes >= FEWEST_COMPARED
+            && logits.iter().all(|logit| logit.is_finite())
+    };
+    if num_classes == 0 || !usable(held_out_logits) || !usable(training_logits) {
+        return false;
+    }
+    let training = outputs(training_logits, num_classes);
+    let scores = sorted_by_class(&training, num_classes);
+    let pooled = sorted(training.iter().map(|output| output.score));
+    let held_out = outputs(held_out_logits, num_classes);
+    let unsure = held_out
+        .iter()
+        .filter(|output| position(&scores, &pooled, output) > 0.95);
+    let images = held_out.len() as f64;
+    (unsure.count() as f64) / images < 0.05 + 2.0 * (0.05 * 0.95 / images).sqrt()
+}
+
+/// Reads the logits of images, one row each.
+pub(super) fn outputs(logits: &[f32], num_classes: usize) -> Vec<Output> {
+    logits.chunks_exact(num_classes).map(Output::new).collect()
+}
+
+/// Returns the scores of each predicted class in ascending order.
+pub(super) fn sorted_by_class(outputs: &[Output], num_classes: usize) -> Vec<Vec<f32>> {
+    let mut scores = vec![Vec::new(); num_classes];
+    for output in outputs {
+        scores[output.class].push(output.score);
+    }
+    scores.into_iter().map(sorted).collect()
+}
+
+/// Puts scores into ascending order.
+pub(super) fn sorted(scores: impl IntoIterator<Item = f32>) -> Vec<f32> {
+    let mut scores: Vec<f32> = scores.into_iter().collect();
+    scores.sort_by(f32::total_cmp);
+    scores
+}
+
+/// Keeps at most `most` of the sorted scores, evenly spaced: of each of `most` equal parts the middle one. So the
+/// position of a score among those that are kept is the one among all of them, up to `1 / most`.
+pub(super) fn thinned(scores: &[f32], most: usize) -> Vec<f32> {
+    let kept = scores.len().min(most);
+    let middle = |part: usize| scores[(2 * part + 1) * scores.len() / (2 * kept)];
+    (0..kept).map(middle).collect()
+}
+
+/// Returns the position of a score among the sorted ones of its predicted class, or among those of all classes if its
+/// class has fewer than 20: `u = (#{scores < s} + #{scores <= s} + 1) / 2 / (n + 1)`.
+pub(super) fn position(scores: &[Vec<f32>], pooled: &[f32], output: &Output) -> f64 {
+    let own = &scores[output.class];
+    let list = if own.len() < FEWEST_SCORES {
+        pooled
+    } else {
+        own
+    };
+    let below = list.partition_point(|&score| score < output.score);
+    let up_to = list.partition_point(|&score| score <= output.score);
+    (below + up_to + 1) as f64 / 2.0 / (list.len() + 1) as f64
+}
+
+/// Returns the 1% quantile of the distance between the logits of an image and of the next one of the same predicted
+/// class; zero if there are fewer than 100 such pairs.
+pub(super) fn nearness(logits: &[f32], num_classes: usize, outputs: &[Output]) -> f64 {
+    let mut previous: Vec<Option<&[f32]>> = vec![None; num_classes];
+    let mut distances = Vec::new();
+    for (row, output) in logits.chunks_exact(num_classes).zip(outputs) {
+        if let Some(before) = previous[output.class].replace(row) {
+            distances.push(distance(before, row));
+        }
+    }
+    if distances.len() < FEWEST_PAIRS {
+        return 0.0;
+    }
+    distances.sort_by(f64::total_cmp);
+    distances[(distances.len() - 1) / 100]
+}
+
+/// Returns the Euclidean distance of two rows of logits.
+pub(super) fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let squares = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
+    squares.sum::<f64>().sqrt()
+}
