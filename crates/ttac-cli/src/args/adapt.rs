@@ -104,7 +104,7 @@ pub struct Adapt {
     #[arg(long, value_name = "N", default_value = "256")]
     pub batch_size: NonZeroUsize,
 
-    /// Order of arrival: `shuffled`, `in-order`, `correlated` or `correlated:CONCENTRATION`
+    /// Order of arrival: `shuffled`, `in-order`, `correlated`, `correlated:CONCENTRATION`, or `sorted` by class
     #[arg(long, value_name = "KIND", default_value = "shuffled", value_parser = order)]
     pub order: Order,
 

@@ -203,6 +203,18 @@ fn summary(counted: &str, card: &Card, result: &Value) -> String {
         card.family,
         samples / seconds
     );
+    if let Some(gate) = result.get("gate").filter(|gate| !gate.is_null()) {
+        let times = |field: &str| gate[field].as_array().map_or(0, Vec::len);
+        let first = gate["opened"][0].as_u64();
+        let first = first.map_or_else(String::new, |at| format!(", first at image {at}"));
+        let _ = write!(
+            text,
+            "\nthe gate opened {} times{first} and closed {} times; the source answered {} of {samples} images",
+            times("opened"),
+            times("closed"),
+            gate["answered_by_source"]
+        );
+    }
     if card.oracle {
         text += "\nchosen by test labels: an oracle, not a result";
     }

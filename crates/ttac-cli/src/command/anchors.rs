@@ -85,6 +85,7 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         "class_counts": statistics.counts,
         "origin": statistics.origin,
         "reference_images": norms.map(|norms| norms.images),
+        "norm_offsets": norms.map(|norms| norms.offsets(network)),
         "calibration": statistics.calibration.as_ref().map(|found| json!({
             "data": found.data,
             "images": found.images,

@@ -139,20 +139,36 @@ fn session(
     }
 }
 
+/// Stands for no corruption in a list of them.
+const CLEAN: &str = "clean";
+
 /// Opens every domain of a specification.
 fn open_domains(spec: &Spec, model: &Header) -> Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
     let corruptions: Vec<Option<&str>> = match &spec.corruption {
         None => vec![None],
-        Some(list) => list.split(',').map(|name| Some(name.trim())).collect(),
+        Some(list) => {
+            let names = list.split(',').map(str::trim);
+            names
+                .map(|name| Some(name).filter(|&name| name != CLEAN))
+                .collect()
+        }
     };
     let root = spec.root.clone();
     let root = root.unwrap_or_else(|| default_root().join(&spec.data));
+    // A list that repeats itself visits its domains again.
+    let whole = corruptions.len();
+    let repeats = |length: &usize| {
+        let shifted = corruptions.iter().skip(*length).zip(&corruptions);
+        whole.is_multiple_of(*length) && shifted.into_iter().all(|(later, one)| later == one)
+    };
+    let length = (1..=whole).find(repeats).unwrap_or(whole);
+    let times = whole / length;
     let mut opened = Vec::new();
     let mut names = Vec::new();
-    for corruption in corruptions {
+    for corruption in corruptions.into_iter().take(length) {
         let options = OpenOptions {
             corruption: corruption.map(str::to_owned),
-            severity: spec.severity,
+            severity: spec.severity.filter(|_| corruption.is_some()),
             corruption_seed: spec.corruption_seed,
             frost_textures: spec.frost_textures.clone(),
             skip_bad: spec.skip_bad,
@@ -165,7 +181,12 @@ fn open_domains(spec: &Spec, model: &Header) -> Result<(StreamConfig, Vec<Box<dy
             _ => Domain::clean(&spec.data),
         });
     }
-    let domains = if names.len() == 1 {
+    let domains = if times > 1 {
+        Domains::Recurring {
+            domains: names,
+            times,
+        }
+    } else if names.len() == 1 {
         Domains::One {
             domain: names.remove(0),
         }

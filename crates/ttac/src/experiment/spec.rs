@@ -69,7 +69,8 @@ pub struct Spec {
     pub root: Option<PathBuf>,
     /// Which part of the data set.
     pub split: Split,
-    /// The corruption; a list `snow,fog,..` is visited in that order.
+    /// The corruption; a list `snow,fog,..` is visited in that order, and again if it repeats
+    /// itself; `clean` stands for none.
     pub corruption: Option<String>,
     /// The severity of the corruption, 1 to 5.
     pub severity: Option<u8>,

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::payoffs::{FEWEST_OF_GROUP, PayoffGroup, groups};
-use super::scores::{Output, nearness, outputs, position, sorted, sorted_by_class, thinned};
+use super::scores::{
+    Output, compared, nearness, outputs, position, sorted, sorted_by_class, thinned,
+};
 use crate::{Error, Result};
 
 /// Fewer images than this make no calibration.
@@ -95,8 +97,10 @@ impl Calibration {
     /// image, and by their true classes if these are known.
     ///
     /// The payoff of an image is [`payoff`](Self::payoff); its own score is among those it is compared with. Each
-    /// class of at least 50 images is a group. Smaller classes are sorted by their mean payoff, and neighbours are
-    /// joined until they have 50 images; what is left over joins the group of the largest mean.
+    /// class is a group. The mean of a class with fewer than 50 images is moved towards the mean of all such classes,
+    /// the more the less is known about it, and its standard error is that of the moved mean, plus the part that comes
+    /// from the scores it is compared with. If all such classes together have fewer than 50 images, they join the group
+    /// of the largest mean.
     pub fn new(
         images: CalibrationImages,
         logits: &[f32],
@@ -127,7 +131,9 @@ impl Calibration {
             let class = labels.map_or(output.class, |labels| labels[index]);
             payoffs[class].push(calibration.position(output).powi(2));
         }
-        calibration.groups = groups(&payoffs);
+        let list = |class| compared(&calibration.scores, &calibration.pooled, class).len();
+        let lists: Vec<usize> = (0..num_classes).map(list).collect();
+        calibration.groups = groups(&payoffs, &lists);
         let bounds = calibration.groups.iter();
         let highest = bounds.map(|group| group.mean + 2.0 * group.standard_error);
         let unlabelled = labels.map_or(UNLABELLED_TOLERANCE, |_| 0.0);
@@ -202,9 +208,11 @@ impl Calibration {
         }
     }
 
-    /// Returns the classes that share a group with another class, in ascending order.
+    /// Returns the classes whose mean payoffs are estimated with the help of other classes, in ascending order: those
+    /// with a shrunk mean, and those that share a group.
     pub fn pooled_classes(&self) -> Vec<usize> {
-        let shared = self.groups.iter().filter(|group| group.classes.len() > 1);
+        let helped = |group: &&PayoffGroup| group.shrunk || group.classes.len() > 1;
+        let shared = self.groups.iter().filter(helped);
         let mut classes: Vec<usize> = shared.flat_map(|group| group.classes.clone()).collect();
         classes.sort_unstable();
         classes
@@ -216,8 +224,9 @@ impl Calibration {
         let pooled = self.pooled_classes();
         if !pooled.is_empty() {
             warnings.push(format!(
-                "some classes have fewer than {FEWEST_OF_GROUP} calibration images and share a mean payoff, so that a \
-                 long run of one of them may open the gate: {}",
+                "the mean payoffs of these classes are estimated with the help of the others, because there are \
+                 classes with fewer than {FEWEST_OF_GROUP} calibration images, so that a long run of one of them may \
+                 open the gate: {}",
                 listed(&pooled)
             ));
         }

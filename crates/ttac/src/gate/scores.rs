@@ -110,15 +110,21 @@ pub(super) fn thinned(scores: &[f32], most: usize) -> Vec<f32> {
     (0..kept).map(middle).collect()
 }
 
-/// Returns the position of a score among the sorted ones of its predicted class, or among those of all classes if its
-/// class has fewer than 20: `u = (#{scores < s} + #{scores <= s} + 1) / 2 / (n + 1)`.
-pub(super) fn position(scores: &[Vec<f32>], pooled: &[f32], output: &Output) -> f64 {
-    let own = &scores[output.class];
-    let list = if own.len() < FEWEST_SCORES {
+/// Returns the scores that images of a predicted class are compared with: those of the class, or those of all classes
+/// if there are fewer than 20.
+pub(super) fn compared<'a>(scores: &'a [Vec<f32>], pooled: &'a [f32], class: usize) -> &'a [f32] {
+    let own = &scores[class];
+    if own.len() < FEWEST_SCORES {
         pooled
     } else {
         own
-    };
+    }
+}
+
+/// Returns the position of a score among the sorted ones of its predicted class, or among those of all classes if its
+/// class has fewer than 20: `u = (#{scores < s} + #{scores <= s} + 1) / 2 / (n + 1)`.
+pub(super) fn position(scores: &[Vec<f32>], pooled: &[f32], output: &Output) -> f64 {
+    let list = compared(scores, pooled, output.class);
     let below = list.partition_point(|&score| score < output.score);
     let up_to = list.partition_point(|&score| score <= output.score);
     (below + up_to + 1) as f64 / 2.0 / (list.len() + 1) as f64

@@ -182,20 +182,19 @@ fn many_scores_are_thinned_evenly() {
 
 #[test]
 fn a_hundred_rare_classes_leave_a_useful_limit() {
-    // Two standard errors of 60 images are 0.08. Sorting puts unlucky classes into one group, which costs another 0.1.
-    let limits = (0..20).map(|seed| {
+    // The mean payoff is 1/3 and its deviation within a class 0.3. Two standard errors of the 20 scores that a class is
+    // compared with are 0.13. The rest is what the uncertain difference between classes adds: 0.47 in all, and 0.48 in
+    // the highest of 400 simulations.
+    for seed in 0..20 {
         let alike = Simulation::new(100, 2_000, 0.0, 0.0, 20 + seed).calibration();
         assert_eq!(alike.pooled_classes().len(), 100);
-        assert!(alike.limit < 0.6, "seed {seed}: {}", alike.limit);
-        alike.limit
-    });
-    let mean = limits.sum::<f64>() / 20.0;
-    assert!(mean < 0.55, "{mean}");
+        assert!(alike.limit < 0.5, "seed {seed}: {}", alike.limit);
+    }
 }
 
 #[test]
 fn clean_streams_raise_no_alarm_in_any_order_of_classes() {
-    for (classes, spread) in [(10, 1.0), (100, 0.5)] {
+    for (classes, spread) in [(10, 1.0), (100, 0.0), (100, 1.0)] {
         for seed in 0..20 {
             let calibration =
                 Simulation::new(classes, 2_000, 0.0, spread, 100 + seed).calibration();

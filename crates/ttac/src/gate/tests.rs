@@ -1,5 +1,6 @@
 //! Tests of the gate with numbers computed by hand.
 
+use super::payoffs::groups;
 use super::*;
 
 /// Hand-computed numbers take a handful of operations, each with a relative error of 1e-16.
@@ -94,44 +95,88 @@ fn evidence_is_the_product_of_the_bets() {
 }
 
 #[test]
-fn rare_classes_share_groups() {
-    // Class 0 has 100 images, classes 1 to 4 have 20 each, class 5 has none. The energies of a class are equal, and
-    // those of class 1 are the highest, so its mean payoff is too.
+fn rare_classes_borrow_from_each_other() {
+    // Class 0 has 50 images. Class 1 has 30 of mean 0.3, class 2 has 30 of mean 0.5, and class 3 has none.
+    let pairs = |low: f64, high: f64, count: usize| [low, high].repeat(count);
+    let payoffs = [
+        pairs(0.0, 0.2, 25),
+        pairs(0.2, 0.4, 15),
+        pairs(0.4, 0.6, 15),
+        Vec::new(),
+    ];
+    let found = groups(&payoffs, &[50, 30, 20, 110]);
+    let s2 = 60.0 * 0.1_f64.powi(2) / 58.0;
+    let t2 = (60.0 * 0.1_f64.powi(2) - s2) / 30.0 + s2 * 2.0_f64.sqrt() / 30.0;
+    let vm = s2 / 60.0 + t2 / 2.0;
+    let b = t2 / (t2 + s2 / 30.0);
+    let own = b * s2 / 30.0 + (1.0 - b).powi(2) * vm;
+    let expected = [
+        (50, 0.1, 50.0 * 0.1_f64.powi(2) / 49.0 / 50.0, false),
+        (30, 0.4 - 0.1 * b, own + s2 / 30.0, true),
+        (30, 0.4 + 0.1 * b, own + s2 / 20.0, true),
+        (0, 0.4, t2 + vm + s2 / 110.0, true),
+    ];
+    assert_eq!(found.len(), 4);
+    for (class, (group, expected)) in found.iter().zip(expected).enumerate() {
+        let (samples, mean, variance, shrunk) = expected;
+        assert_eq!(group.classes, [class]);
+        assert_eq!((group.samples, group.shrunk), (samples, shrunk));
+        assert!((group.mean - mean).abs() < ROUNDING, "{group:?}");
+        assert!(
+            (group.standard_error.powi(2) - variance).abs() < ROUNDING,
+            "{group:?}"
+        );
+    }
+}
+
+#[test]
+fn rare_classes_of_one_image_or_of_equal_payoffs_have_finite_means() {
+    let single: Vec<Vec<f64>> = (0..60_u8)
+        .map(|class| vec![f64::from(class) / 60.0])
+        .collect();
+    for group in groups(&single, &[60; 60]) {
+        // The standard deviation of evenly spaced payoffs is 0.29, and nothing says that the classes differ: `t2` is
+        // its second term, 0.29^2 sqrt(118) / 59, or 0.12^2. So a class is moved most of the way to the mean.
+        assert!((group.mean - 0.5).abs() < 0.1, "{group:?}");
+        assert!((0.05..0.2).contains(&group.standard_error), "{group:?}");
+    }
+    for group in groups(&vec![vec![0.25; 30]; 2], &[60; 2]) {
+        assert_eq!((group.mean, group.standard_error), (0.25, 0.0));
+    }
+}
+
+#[test]
+fn rare_classes_are_named() {
+    // Class 0 has 100 images, classes 1 to 4 have 20 each, class 5 has none.
     let mut labels = vec![0; 100];
     labels.extend((0..80).map(|image| 1 + image % 4));
     let row = |label: &usize| [-(10.0 - *label as f32), NEVER, NEVER, NEVER, NEVER, NEVER];
     let logits: Vec<f32> = labels.iter().flat_map(row).collect();
     let held_out = CalibrationImages::HeldOut;
     let calibration = Calibration::new(held_out, &logits, 6, Some(&labels)).unwrap();
-    let members: Vec<&[usize]> = calibration
-        .groups
-        .iter()
-        .map(|group| &group.classes[..])
-        .collect();
-    assert_eq!(
-        members,
-        [&[0][..], &[4, 3, 2, 1][..]],
-        "the remainder joins the last group"
-    );
-    assert_eq!(calibration.groups[1].samples, 80);
-    assert_eq!(calibration.pooled_classes(), [1, 2, 3, 4]);
+    assert_eq!(calibration.pooled_classes(), [1, 2, 3, 4, 5]);
     let said = calibration.warnings().join("\n");
     assert!(
-        said.contains(": 1, 2, 3, 4\n") && said.contains("no calibration image"),
+        said.contains("with the help of the others") && said.contains(": 1, 2, 3, 4, 5"),
         "{said}"
     );
 
-    let lone = Calibration::new(
-        held_out,
-        &logits[..6 * 105],
-        6,
-        Some(&[&[0; 100][..], &[1; 5]].concat()),
+    // Five images are too few to say anything about the rare classes, so they join the group of the largest mean.
+    let labels = [&[0; 100][..], &[1; 5]].concat();
+    let few = Calibration::new(held_out, &logits[..6 * 105], 6, Some(&labels)).unwrap();
+    assert_eq!(few.groups.len(), 1);
+    assert_eq!(few.groups[0].classes, [0, 1]);
+    assert_eq!((few.groups[0].samples, few.groups[0].shrunk), (105, false));
+    assert_eq!(few.pooled_classes(), [0, 1]);
+    let said = few.warnings().join("\n");
+    assert!(
+        said.contains(": 0, 1\n") && said.contains("no calibration image"),
+        "{said}"
     );
-    assert_eq!(
-        lone.unwrap().groups[0].classes,
-        [0, 1],
-        "too few for a group of their own"
-    );
+
+    let json = r#"{"classes": [0], "samples": 50, "mean": 0.3, "standard_error": 0.1}"#;
+    let unmarked: PayoffGroup = serde_json::from_str(json).unwrap();
+    assert!(!unmarked.shrunk);
 }
 
 #[test]

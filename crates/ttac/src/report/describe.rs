@@ -24,6 +24,21 @@ pub(super) fn describe(record: &RunRecord) -> String {
         let transform = name(&anchors.transform);
         format!(", anchors of {} images with {transform}", anchors.samples)
     });
+    let gate = protocol.gate.map_or_else(String::new, |gate| {
+        let calibration = card
+            .anchors
+            .as_ref()
+            .and_then(|anchors| anchors.calibration.as_ref());
+        let by = calibration.map_or_else(String::new, |found| {
+            format!(
+                " by {} images of {} ({})",
+                found.samples,
+                found.data,
+                name(&found.images)
+            )
+        });
+        format!(", gate at {} images{by}", gate.alarm)
+    });
     let oracle = if card.oracle {
         ", chosen by test labels (an oracle)"
     } else {
@@ -34,7 +49,7 @@ pub(super) fn describe(record: &RunRecord) -> String {
         changes => format!(" with `{}`", changes.join("`, `")),
     };
     format!(
-        "{} ({preset}{changes}), {}, {learning}, {order}, batches of {}{anchors}; {} trained {objective}, fingerprint {}{oracle}",
+        "{} ({preset}{changes}), {}, {learning}, {order}, batches of {}{anchors}{gate}; {} trained {objective}, fingerprint {}{oracle}",
         card.method, card.family, card.stream.batch_size, card.architecture, card.model
     )
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Domains, invalid_if_any};
 use crate::{Error, Result};
 
-/// In which order the samples of a visit arrive. In files it is a word, `shuffled`, `in-order` or `correlated:0.1`, or
-/// all its fields.
+/// In which order the samples of a visit arrive. In files it is a word, `shuffled`, `in-order`, `correlated:0.1` or `sorted` (class after
+/// class), or all its fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Order {
@@ -60,8 +60,14 @@ impl FromStr for Order {
             "shuffled" => Ok(Self::Shuffled {}),
             "in-order" => Ok(Self::InOrder {}),
             "correlated" => Ok(correlated(0.1)),
+            // A single slot holds one run of every class.
+            "sorted" => Ok(Self::Correlated {
+                concentration: 1.0,
+                slots: Some(1),
+                within: Within::Runs,
+            }),
             _ => Err(invalid(format!(
-                "expected `shuffled`, `in-order`, `correlated` or `correlated:NUMBER`, found `{text}`"
+                "expected `shuffled`, `in-order`, `sorted`, `correlated` or `correlated:NUMBER`, found `{text}`"
             ))),
         }
     }
@@ -191,6 +197,11 @@ impl fmt::Display for Order {
         match self {
             Self::InOrder {} => f.write_str("in order"),
             Self::Shuffled {} => f.write_str("shuffled"),
+            Self::Correlated {
+                slots: Some(1),
+                within: Within::Runs,
+                ..
+            } => f.write_str("sorted by class"),
             Self::Correlated { concentration, .. } => {
                 write!(f, "correlated (concentration {concentration})")
             }

@@ -64,6 +64,9 @@ mod world;
 /// Sessions: bad input changes nothing, saved states go on with the same bits, guards work.
 mod sessions;
 
+/// Doing no harm: re-based norms compute the same, a closed gate changes nothing, states go on with the same bits.
+mod no_harm;
+
 /// Specifications, grids and cards: the same experiment again, with the same bits.
 mod experiments;
 

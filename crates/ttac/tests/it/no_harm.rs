@@ -1,0 +1,298 @@
+//! Re-based norms, statistics by class, and the gate.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use ttac::backbone::{Architecture, Backbone, InputForm, NormMode, load_tensors, tensors};
+use ttac::data::{Dataset, Samples, Shapes10, Split};
+use ttac::gate::{Calibration, CalibrationImages, GateConfig};
+use ttac::method::Preset;
+use ttac::norms::{Following, NormReference, ReferenceCollector};
+use ttac::{Session, SourceStatistics};
+
+use crate::world::{BATCH, Source, protocol};
+
+/// Numbers between -1 and 1 that look random.
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn values(tensor: &Tensor<2>) -> Vec<f32> {
+    tensor.to_data().try_to_vec().unwrap()
+}
+
+/// Takes the reference moments of random images.
+fn reference<B: Backbone>(network: &B, images: &Tensor<4>, classes: &[usize]) -> NormReference {
+    let mut collector = ReferenceCollector::new(network);
+    let _ = network.features(images.clone(), NormMode::Ruled(collector.rule()));
+    collector.add(classes);
+    collector.finish()
+}
+
+/// Networks of every family with batch norms, small ones, whose running statistics are not those of the images.
+fn families() -> Vec<(&'static str, Architecture)> {
+    let small: [(&str, &[(&str, &str)]); 5] = [
+        ("resnet20-cifar", &[("depth", "8"), ("width", "4")]),
+        (
+            "resnet26",
+            &[("depth", "8"), ("width", "8"), ("norm", "batch")],
+        ),
+        ("wrn-40-2", &[("depth", "10"), ("widen", "1")]),
+        ("resnet18", &[]),
+        ("dgcnn", &[("width", "4"), ("embedding", "16"), ("k", "4")]),
+    ];
+    let build = |(name, fields): (&'static str, &[(&str, &str)])| {
+        let mut architecture = Architecture::by_name(name, 5).unwrap();
+        for (field, value) in fields {
+            // Families name their sizes differently; those without the field keep their own.
+            architecture = architecture
+                .with_field(field, value)
+                .unwrap_or(architecture);
+        }
+        (name, architecture)
+    };
+    small.map(build).into()
+}
+
+#[test]
+fn re_basing_leaves_what_a_network_computes() {
+    let device = Device::flex();
+    for (name, architecture) in families() {
+        let shape = match architecture.input() {
+            InputForm::Clouds { .. } => [6, 24, 1, 3],
+            InputForm::Images { .. } => [6, 32, 32, 3],
+        };
+        let network = architecture.init(3, &device).unwrap();
+        // Statistics and affine parameters that a trained network could have.
+        let mut moved = tensors(&network);
+        for (number, (key, data)) in moved.iter_mut().enumerate() {
+            let noise = noise(data.shape().num_elements(), number as u64 + 1);
+            let shape = data.shape().clone();
+            if key.ends_with("running_var") {
+                let variances = noise.iter().map(|v| 1.0 + 0.5 * v).collect();
+                *data = TensorData::new::<f32, _>(variances, shape);
+            } else if key.ends_with("running_mean") {
+                let means = noise.iter().map(|v| 0.2 * v).collect();
+                *data = TensorData::new::<f32, _>(means, shape);
+            }
+        }
+        let network = load_tensors(network, &moved);
+        if !network.has_batch_norm() {
+            continue;
+        }
+        let images = Tensor::from_data(
+            TensorData::new(noise(shape.iter().product(), 7), shape),
+            &device,
+        );
+        let reference = reference(&network, &images, &[0, 1, 2, 3, 4, 0]);
+        assert!(!reference.layers.is_empty(), "{name}");
+        let before = values(&network.forward(images.clone(), NormMode::Running));
+        let rebased = reference.rebase(network.clone()).unwrap();
+        let after = values(&rebased.forward(images.clone(), NormMode::Running));
+        let largest = before.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+        for (before, after) in before.iter().zip(&after) {
+            // Every scale and shift is rounded once more than before, and up to twenty layers pass that on.
+            assert!(
+                (before - after).abs() <= 2e-5 * largest.max(1.0),
+                "{name}: {before} became {after}"
+            );
+        }
+        // What the norms have stored is what the images bring, so nothing is left to move by.
+        for offset in reference.offsets(&rebased) {
+            assert!(offset.mean_offset < 1e-5, "{name}: {offset:?}");
+            assert!(offset.log_variance_ratio.abs() < 1e-5, "{name}: {offset:?}");
+        }
+        // A re-based network gives the same with the statistics of the very images it was re-based on.
+        let following = {
+            let mut following = Following::new(&rebased, &reference, true, (1e6, 1e9), None);
+            following.begin(vec![0, 1, 2, 3, 4, 0]);
+            following
+        };
+        let followed = rebased.forward(images, NormMode::Ruled(&following));
+        for (before, after) in before.iter().zip(values(&followed)) {
+            // With a source that counts like a million images, six of them move nothing to speak of.
+            assert!((before - after).abs() <= 1e-4 * largest.max(1.0), "{name}");
+        }
+    }
+}
+
+/// A calibration by which the source of the tests fits its own images, or by which nothing fits.
+fn calibrated(source: &Source, fits: bool) -> SourceStatistics {
+    let data = Shapes10::new(Split::Train, 300, 5);
+    let ids: Vec<u64> = (0..300).collect();
+    let batch = data.batch(&ids).unwrap();
+    let images = source
+        .model
+        .input
+        .normalise(&batch.samples, &Device::flex())
+        .unwrap();
+    let scores = source.model.network.forward(images, NormMode::Running);
+    let mut logits = values(&scores);
+    if !fits {
+        // The energy of the stream is then above that of every calibration image.
+        for logit in &mut logits {
+            *logit += 50.0;
+        }
+    }
+    let labels = batch.labels.unwrap();
+    let found = Calibration::new(CalibrationImages::HeldOut, &logits, 10, Some(&labels));
+    SourceStatistics {
+        calibration: Some(found.unwrap()),
+        ..source.anchors.clone()
+    }
+}
+
+fn session(source: &Source, anchors: &SourceStatistics) -> Session {
+    Session::builder(&source.model)
+        .anchors(anchors)
+        .protocol(&protocol(false))
+        .preset("ttac", Preset::Safe)
+        .set("filter.posterior_threshold", 0.0)
+        .set("gate.visits", 1.0)
+        .build()
+        .unwrap()
+}
+
+fn batch(number: u64) -> Samples {
+    let data = Shapes10::new(Split::Test, 600, 0);
+    let ids: Vec<u64> = (0..BATCH as u64)
+        .map(|i| number * BATCH as u64 + i)
+        .collect();
+    data.batch(&ids).unwrap().samples
+}
+
+#[test]
+fn a_closed_gate_answers_as_the_source_and_learns_nothing() {
+    let source = Source::of("ttac");
+    let anchors = calibrated(&source, true);
+    let mut gated = session(&source, &anchors);
+    let plain = Session::builder(&source.model)
+        .method("test")
+        .build()
+        .unwrap();
+    let before = gated.model();
+    for number in 0..20 {
+        let answer = gated.observe(&batch(number)).unwrap();
+        let expected = plain.predict(&batch(number)).unwrap();
+        assert_eq!(answer.probabilities, expected.probabilities);
+        assert_eq!(answer.learned.updates, 0);
+        assert_eq!(answer.gate.map(|verdict| verdict.open), Some(false));
+    }
+    assert!(gated.source_answers());
+    assert_eq!(tensors(&before.network), tensors(&gated.model().network));
+    let predictor = gated.predictor();
+    let expected = plain.predict(&batch(3)).unwrap();
+    assert_eq!(
+        predictor.predict(&batch(3)).unwrap().probabilities,
+        expected.probabilities
+    );
+}
+
+#[test]
+fn an_alarm_opens_the_gate_and_the_batch_is_learned_from() {
+    let source = Source::of("ttac");
+    let anchors = calibrated(&source, false);
+    let mut gated = session(&source, &anchors);
+    let mut opened = None;
+    for number in 0..20 {
+        let answer = gated.observe(&batch(number)).unwrap();
+        let verdict = answer.gate.unwrap();
+        assert_eq!(verdict.open, answer.learned.updates > 0, "batch {number}");
+        opened = opened.or(verdict.opened.map(|_| number));
+    }
+    // Every payoff is nearly one, so the evidence doubles or more with every image.
+    assert!(opened.unwrap() <= 2, "{opened:?}");
+    assert!(!gated.source_answers());
+    gated.reset();
+    assert!(gated.source_answers());
+    let again = gated.observe(&batch(0)).unwrap();
+    let fresh = session(&source, &anchors).observe(&batch(0)).unwrap();
+    assert_eq!(again.probabilities, fresh.probabilities);
+}
+
+#[test]
+fn a_saved_session_with_a_gate_goes_on_with_the_same_bits() {
+    let source = Source::of("ttac");
+    let anchors = calibrated(&source, false);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session.safetensors");
+    for stop in [1, 5] {
+        let mut whole = session(&source, &anchors);
+        for number in 0..stop {
+            whole.observe(&batch(number)).unwrap();
+        }
+        whole.save(&path).unwrap();
+        let mut loaded = Session::load(&path, &source.model, Some(&anchors)).unwrap();
+        for number in stop..stop + 3 {
+            let [expected, found] =
+                [&mut whole, &mut loaded].map(|one| one.observe(&batch(number)).unwrap());
+            assert_eq!(
+                expected.probabilities, found.probabilities,
+                "batch {number}"
+            );
+            assert_eq!(expected.gate, found.gate);
+        }
+    }
+}
+
+#[test]
+fn anchors_without_a_calibration_leave_the_gate_off_and_say_so() {
+    let source = Source::of("ttac");
+    let anchors = SourceStatistics {
+        norms: None,
+        calibration: None,
+        ..source.anchors.clone()
+    };
+    let mut session = session(&source, &anchors);
+    assert_eq!(session.protocol().gate, None);
+    let warnings = session.warnings().join("\n");
+    assert!(warnings.contains("no calibration"), "{warnings}");
+    assert!(warnings.contains("no reference moments"), "{warnings}");
+    assert!(session.observe(&batch(0)).unwrap().learned.updates > 0);
+}
+
+#[test]
+fn a_gate_has_no_place_in_many_passes() {
+    let protocol = ttac::protocol::Protocol {
+        passes: ttac::protocol::Passes::Many {
+            epochs: 2,
+            selection: ttac::protocol::Selection::Last,
+        },
+        gate: Some(GateConfig::default()),
+        ..ttac::protocol::Protocol::default()
+    };
+    let problem = protocol.validate().unwrap_err().to_string();
+    assert!(problem.contains("no gate"), "{problem}");
+}
+
+#[test]
+fn anchors_keep_reference_and_calibration_in_their_file() {
+    let source = Source::of("ttac");
+    let anchors = calibrated(&source, true);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("anchors.safetensors");
+    anchors.save(&path).unwrap();
+    let loaded = SourceStatistics::load(&path).unwrap();
+    let [read, written] = [&loaded, &anchors].map(|one| one.calibration.as_ref().unwrap());
+    assert_eq!(read.scores, written.scores);
+    assert_eq!(read.pooled, written.pooled);
+    // The header is JSON, whose reader may miss the last bit.
+    assert!((read.limit - written.limit).abs() < 1e-15);
+    let (loaded, saved) = (loaded.norms.unwrap(), anchors.norms.unwrap());
+    assert_eq!(loaded.shares, saved.shares);
+    for (loaded, saved) in loaded.layers.iter().zip(&saved.layers) {
+        assert_eq!(loaded.keys, saved.keys);
+        for (loaded, saved) in loaded.means.iter().zip(&saved.means) {
+            // The file keeps single precision.
+            assert!(
+                (loaded - saved).abs() <= 1e-7 * saved.abs(),
+                "{loaded} {saved}"
+            );
+        }
+    }
+}
