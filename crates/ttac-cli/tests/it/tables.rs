@@ -68,6 +68,14 @@ fn tables_in_the_documents_are_what_the_command_prints() {
         }
     }
     assert!(found > 10, "{found} tables");
+    for folder in std::fs::read_dir(root.join("results/no-harm")).unwrap() {
+        let folder = folder.unwrap();
+        if folder.path().is_dir() {
+            let name = folder.file_name().into_string().unwrap();
+            let records = format!("results/no-harm/{name}");
+            check(&root, "results/no-harm/README.md", &[&records]);
+        }
+    }
     let records = "results/cifar10-c/records";
     check(&root, "results/cifar10-c/README.md", &[records]);
     check(&root, "docs/results.md", &[records, "--means"]);
