@@ -52,6 +52,47 @@ pub fn mixture(parts: &[(&Gaussian, f64)]) -> Result<Gaussian> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::{Anchor, KlDirection, Measure, RunningGaussian};
+
+    #[test]
+    fn the_gradient_through_a_part_is_that_of_finite_differences() {
+        let gaussian = |mean: [f64; 2], entries: [f64; 4]| {
+            Gaussian::new(mean.to_vec(), Covariance::Full(entries.to_vec())).unwrap()
+        };
+        let other = gaussian([-1.0, 0.5], [0.8, 0.1, 0.1, 0.6]);
+        let source = gaussian([0.2, 0.1], [1.5, 0.3, 0.3, 1.1]);
+        let anchor = Anchor::new(&source, Measure::Kl(KlDirection::Symmetric)).unwrap();
+        let own = gaussian([1.0, -0.3], [0.9, -0.2, -0.2, 0.7]);
+        let running = RunningGaussian::new(&own, Some(10.0))
+            .unwrap()
+            .with_count(6.0);
+        let shares = [0.3, 0.7];
+        let rows = [1.5_f32, 0.25, 0.5, -1.0, 2.0, 0.75];
+        let value = |rows: &[f32]| {
+            let update = running.prepare(rows, None).unwrap();
+            let target = mixture(&[(&update.gaussian, shares[0]), (&other, shares[1])]).unwrap();
+            anchor.divergence(&target).unwrap().value()
+        };
+        let update = running.prepare(&rows, None).unwrap();
+        let target = mixture(&[(&update.gaussian, shares[0]), (&other, shares[1])]).unwrap();
+        let pairs = update.gaussian.mean().iter().zip(target.mean());
+        let offset: Vec<f64> = pairs.map(|(own, all)| own - all).collect();
+        let divergence = anchor.divergence(&target).unwrap();
+        let found = divergence.gradient_rows_through(&update, &rows, shares[0], &offset);
+        for index in 0..rows.len() {
+            // A power of two, which single precision adds exactly here.
+            let step = 1.0 / 1024.0;
+            let moved = |by: f32| {
+                let mut rows = rows;
+                rows[index] += by;
+                value(&rows)
+            };
+            let expected = (moved(step) - moved(-step)) / (2.0 * f64::from(step));
+            // The error of central differences is the third derivative times a millionth.
+            let difference = (f64::from(found[index]) - expected).abs();
+            assert!(difference < 1e-5, "{index}: {} {expected}", found[index]);
+        }
+    }
 
     #[test]
     fn a_mixture_has_the_moments_of_its_parts_together() {
