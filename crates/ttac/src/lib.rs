@@ -61,6 +61,7 @@ pub mod report;
 mod rng;
 mod scores;
 pub mod session;
+pub mod shares;
 pub mod stats;
 pub mod stream;
 pub mod train;

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ttac::experiment::{Family, GateChoice, Spec};
+use ttac::experiment::{Family, GateChoice, SharesChoice, Spec};
 use ttac::method::Preset;
 use ttac::protocol::{Guard, GuardAction, Reset};
 use ttac::stream::{Choose, Order};
@@ -94,6 +94,11 @@ pub struct Adapt {
     /// Images between two false alarms of the gate on a stream that is fine, at least, on average
     #[arg(long, value_name = "IMAGES", default_value = "100000")]
     pub alarm: f64,
+
+    /// Whether answers are corrected by the shares of the classes among recent images: `recent`,
+    /// `off`; default `recent` with the preset `safe`, else `off`
+    #[arg(long, value_name = "KIND", value_parser = json_value::<SharesChoice>)]
+    pub shares: Option<SharesChoice>,
 
     /// Samples that arrive per second; those that come while the method is busy are predicted by the
     /// weights it had before
@@ -200,6 +205,7 @@ impl TryFrom<&Adapt> for Spec {
             guard: Guard::with_action(args.guard),
             gate: args.gate,
             alarm: args.alarm,
+            shares: args.shares,
             speed: args.speed,
             batch_size: args.batch_size.get(),
             order: args.order.clone(),

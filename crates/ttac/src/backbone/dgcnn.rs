@@ -194,13 +194,15 @@ impl Dgcnn {
         let once = ConvOptions::square(1, 0);
         let embedded = conv2d(all.reshape([1, batch, points, inputs]), weight, once);
         let layer = &self.bn5;
-        let statistics = layer.running().for_mode(norm, || {
+        let affine = (layer.weight.val(), layer.bias.val());
+        let tracked = embedded.is_autodiff();
+        let (weight, bias, statistics) = layer.running().for_mode(norm, affine, tracked, || {
             ImageMoments::of(&embedded.clone().reshape([batch, points, 1, outputs]))
         });
         let out = cloud_pool(
             embedded.reshape([batch, points, outputs]),
-            layer.weight.val(),
-            layer.bias.val(),
+            weight,
+            bias,
             statistics,
             leaky(layer),
         );
@@ -243,15 +245,17 @@ fn edges(
     let [batch, points, _] = x.dims();
     let [outputs, width, _, _] = conv.weight.dims();
     let neighbours = Neighbours::nearest(&x, k);
-    let statistics = layer
-        .running()
-        .for_mode(norm, || edge_moments(conv, layer, &x, k));
+    let affine = (layer.weight.val(), layer.bias.val());
+    let (weight, bias, statistics) =
+        layer.running().for_mode(norm, affine, x.is_autodiff(), || {
+            edge_moments(conv, layer, &x, k)
+        });
     let out = edge_conv(
         x,
         conv.weight.val().reshape([outputs, width]),
         &neighbours,
-        layer.weight.val(),
-        layer.bias.val(),
+        weight,
+        bias,
         statistics,
         leaky(layer),
     );

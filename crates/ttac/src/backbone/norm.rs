@@ -167,8 +167,7 @@ impl BatchNorm {
         norm: NormMode,
     ) -> Tensor<4> {
         let [batch, height, width, _] = x.dims();
-        let (weight, bias) = (self.weight.val(), self.bias.val());
-        let statistics = self.running().for_mode(norm, || ImageMoments::of(&x));
+        let (weight, bias, statistics) = self.prepared(norm, &x);
         let out = batch_norm(x, weight, bias, residual, statistics, self.options(relu));
         self.running()
             .follow(out.mean, out.variance, batch * height * width, norm);
@@ -184,11 +183,11 @@ impl BatchNorm {
         norm: NormMode,
     ) -> Tensor<4> {
         let [batch, height, width, _] = x.dims();
-        let statistics = self.running().for_mode(norm, || ImageMoments::of(&x));
+        let (weight, bias, statistics) = self.prepared(norm, &x);
         let out = norm_conv2d(
             x,
-            self.weight.val(),
-            self.bias.val(),
+            weight,
+            bias,
             statistics,
             self.options(true),
             conv.weight.val(),
@@ -198,6 +197,18 @@ impl BatchNorm {
         self.running()
             .follow(out.mean, out.variance, batch * height * width, norm);
         out.y
+    }
+
+    /// Returns scale, shift and statistics with which `x`, `[batch, height, width, channels]`, is normalised.
+    fn prepared(
+        &self,
+        norm: NormMode,
+        x: &Tensor<4>,
+    ) -> (Tensor<1>, Tensor<1>, Option<(Tensor<1>, Tensor<1>)>) {
+        let affine = (self.weight.val(), self.bias.val());
+        let moments = || ImageMoments::of(x);
+        self.running()
+            .for_mode(norm, affine, x.is_autodiff(), moments)
     }
 
     pub(super) fn running(&self) -> RunningStatistics<'_> {
@@ -253,6 +264,15 @@ impl ImageMoments {
         let (mean, variance) = image_moments(x.clone());
         Self { mean, variance }
     }
+
+    /// Joins the images: mean and biased variance of the whole batch, `[channels]` each.
+    fn of_batch(self) -> (Tensor<1>, Tensor<1>) {
+        let [_, channels] = self.mean.dims();
+        let mean = self.mean.clone().mean_dim(0);
+        let spread = (self.mean - mean.clone()).square();
+        let variance = (self.variance + spread).mean_dim(0);
+        (mean.reshape([channels]), variance.reshape([channels]))
+    }
 }
 
 /// Chooses the statistics that batch norms use in a pass with [`NormMode::Ruled`].
@@ -261,6 +281,12 @@ pub trait NormRule: std::fmt::Debug + Sync {
     /// stored already. Layers ask in the order in which they run, so what a layer sees was normalised by the rule before it.
     fn statistics(&self, layer: &NormLayer, moments: &ImageMoments)
     -> Option<(Vec<f32>, Vec<f32>)>;
+
+    /// Whether gradients pass through the statistics of the batch, as if the layer had normalised by those. Otherwise the statistics
+    /// are constants to gradients.
+    fn batch_gradients(&self) -> bool {
+        false
+    }
 }
 
 /// The running statistics of a batch norm, wherever they are kept.
@@ -282,26 +308,51 @@ impl RunningStatistics<'_> {
         (self.mean.value(), self.variance.value())
     }
 
-    /// Returns the mean and variance to normalise by, or `None` where they are the batch's. A rule is shown the `moments` of the
-    /// images, and its statistics are stored.
+    /// Returns scale and shift, `[channels]` each, and the mean and variance to normalise by, or `None` where they are the batch's. A
+    /// rule is shown the `moments` of the images, and its statistics are stored.
+    ///
+    /// Where the rule wants gradients of the batch and the input is `tracked`, a norm with statistics `m`, `v` is written as one with
+    /// those of the batch, `m_b` and `v_b` (batch renormalisation, Ioffe, 2017):
+    ///
+    /// ```text
+    /// scale (x - m) / sqrt(v + e) + shift  =  scale r (x - m_b) / sqrt(v_b + e) + shift + scale d
+    /// r = sqrt((v_b + e) / (v + e)),   d = (m_b - m) / sqrt(v + e),   both constants
+    /// ```
+    ///
+    /// It computes the same, and no gradient asks for what the next statistics would undo.
     pub(crate) fn for_mode(
         self,
         norm: NormMode,
+        (scale, shift): (Tensor<1>, Tensor<1>),
+        tracked: bool,
         moments: impl FnOnce() -> ImageMoments,
-    ) -> Option<(Tensor<1>, Tensor<1>)> {
-        match norm {
-            NormMode::Running => Some(self.values()),
-            NormMode::Ruled(rule) => {
-                if let Some((mean, variance)) = rule.statistics(&self.layer, &moments()) {
-                    let device = self.mean.value().device();
-                    self.mean.set(Tensor::from_floats(mean.as_slice(), &device));
-                    self.variance
-                        .set(Tensor::from_floats(variance.as_slice(), &device));
-                }
-                Some(self.values())
+    ) -> (Tensor<1>, Tensor<1>, Option<(Tensor<1>, Tensor<1>)>) {
+        let rule = match norm {
+            NormMode::Running => return (scale, shift, Some(self.values())),
+            NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => {
+                return (scale, shift, None);
             }
-            NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => None,
+            NormMode::Ruled(rule) => rule,
+        };
+        let moments = moments();
+        let Some((mean, variance)) = rule.statistics(&self.layer, &moments) else {
+            return (scale, shift, Some(self.values()));
+        };
+        let device = self.mean.value().device();
+        self.mean.set(Tensor::from_floats(mean.as_slice(), &device));
+        self.variance
+            .set(Tensor::from_floats(variance.as_slice(), &device));
+        let (mean, variance) = self.values();
+        if !(tracked && rule.batch_gradients()) {
+            return (scale, shift, Some((mean, variance)));
         }
+        let (batch_mean, batch_variance) = moments.of_batch();
+        let epsilon = self.layer.epsilon;
+        let deviation = (variance + epsilon).sqrt();
+        let ratio = (batch_variance + epsilon).sqrt() / deviation.clone();
+        let offset = (batch_mean - mean) / deviation;
+        let shift = shift + scale.clone() * offset;
+        (scale * ratio, shift, None)
     }
 
     /// Moves the running statistics towards those of a batch of `count` values per channel, where the mode says so.

@@ -13,7 +13,7 @@ pub use digest::FileDigests;
 pub use family::Family;
 pub use grid::{Cell, Grid};
 pub use open::{Experiment, check_classes};
-pub use spec::{GateChoice, Spec};
+pub use spec::{GateChoice, SharesChoice, Spec};
 
 /// This library and its version, for what it writes.
 pub const PROGRAM: &str = concat!("ttac ", env!("CARGO_PKG_VERSION"));

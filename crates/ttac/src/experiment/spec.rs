@@ -12,6 +12,7 @@ use crate::error::suggestion;
 use crate::gate::{GateConfig, GateStart};
 use crate::method::{MethodSpec, Prediction, Preset};
 use crate::protocol::{Guard, Passes, Protocol, QueueConfig, Reset, Selection};
+use crate::shares::SharesConfig;
 use crate::stream::{Choose, Order};
 use crate::{Error, Result};
 
@@ -28,6 +29,16 @@ pub enum GateChoice {
     Off,
     /// It is open at the start, and closes when the stream fits the source.
     Open,
+}
+
+/// Whether answers are corrected by the shares of the classes in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharesChoice {
+    /// They are corrected by the shares among recent samples.
+    Recent,
+    /// They are the network's.
+    Off,
 }
 
 /// One experiment: which model meets which data, by which method, under which protocol.
@@ -111,6 +122,8 @@ pub struct Spec {
     pub gate: Option<GateChoice>,
     /// Images between two false alarms of the gate on a stream that is fine, at least, on average.
     pub alarm: f64,
+    /// Whether answers are corrected by the shares of the classes among recent samples; `None` for what the preset says.
+    pub shares: Option<SharesChoice>,
     /// Samples that arrive per second; `None` if the stream waits for the method.
     pub speed: Option<f64>,
 
@@ -155,6 +168,7 @@ impl Default for Spec {
             guard: Guard::default(),
             gate: None,
             alarm: GateConfig::default().alarm,
+            shares: None,
             speed: None,
             batch_size: 256,
             order: Order::default(),
@@ -220,6 +234,7 @@ impl Spec {
             reset: self.reset,
             guard: self.guard,
             gate: self.gate_config(many),
+            shares: self.shares_config(many),
             arrival_rate: self.speed,
             seed: self.seed,
         };
@@ -243,6 +258,18 @@ impl Spec {
             alarm: self.alarm,
             ..GateConfig::default()
         })
+    }
+
+    /// Returns how answers are corrected by recent shares. Only the preset `safe` does so unless it is asked for, and many passes never do.
+    fn shares_config(&self, many: bool) -> Option<SharesConfig> {
+        let by_preset = match self.preset {
+            Preset::Safe if !many => SharesChoice::Recent,
+            _ => SharesChoice::Off,
+        };
+        match self.shares.unwrap_or(by_preset) {
+            SharesChoice::Recent => Some(SharesConfig::default()),
+            SharesChoice::Off => None,
+        }
     }
 
     /// Returns the method with all its constants: those of the preset, and those that are set.

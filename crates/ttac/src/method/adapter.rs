@@ -14,6 +14,7 @@ use crate::archive::{Array, Arrays};
 use crate::backbone::{Backbone, NormMode};
 use crate::data::SampleId;
 use crate::norms::NormReference;
+use crate::shares::RecentShares;
 
 /// A method together with the network it adapts. It is what [`MethodSpec::build`](super::MethodSpec::build) makes
 /// and what a [`Session`](crate::Session) holds; all that methods share (going back, saving, cloning) is written
@@ -105,9 +106,25 @@ impl Adapter {
 
     /// Scores normalised samples, `[batch, classes]`, and changes nothing.
     pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
+        self.learner.corrected(self.score(images))
+    }
+
+    /// Scores normalised samples without correcting them by the shares of the classes.
+    pub(crate) fn score(&self, images: Tensor<4>) -> Tensor<2> {
         let network = self.learner.frozen();
         self.method
             .predict(network.as_ref(), self.learner.predicts(), images)
+    }
+
+    /// Corrects scores by the shares of the classes among recent samples from now on, or no longer.
+    pub fn use_shares(&mut self, shares: Option<RecentShares>) {
+        self.learner.use_shares(shares);
+    }
+
+    /// Makes the scores of an arriving batch those of its answer: they are corrected by the shares of the classes among recent samples,
+    /// where that was asked for, and remembered.
+    pub(crate) fn answer(&mut self, scores: Tensor<2>) -> Tensor<2> {
+        self.learner.answer(scores)
     }
 
     /// Computes the features that predictions are made from, `[batch, features]`, for pictures of them.
@@ -162,6 +179,7 @@ impl Adapter {
             network: self.learner.frozen().into(),
             mode: self.learner.predicts(),
             method: self.method.boxed_clone().into(),
+            shares: self.learner.shares().cloned().map(Arc::new),
         }
     }
 }
@@ -172,6 +190,7 @@ pub struct Snapshot {
     network: Arc<dyn Classifier + Send + Sync>,
     mode: NormMode<'static>,
     method: Arc<dyn Method>,
+    shares: Option<Arc<RecentShares>>,
 }
 
 impl Snapshot {
@@ -181,12 +200,18 @@ impl Snapshot {
             network: Arc::new(network),
             mode: NormMode::Running,
             method: Arc::new(Unadapted),
+            shares: None,
         }
     }
 
     /// Scores normalised samples, `[batch, classes]`.
     pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.method
-            .predict(self.network.as_ref(), self.mode, images)
+        let scores = self
+            .method
+            .predict(self.network.as_ref(), self.mode, images);
+        match &self.shares {
+            Some(shares) => shares.correct(scores),
+            None => scores,
+        }
     }
 }

@@ -14,6 +14,7 @@ use crate::backbone::{
 };
 use crate::norms::{Following, NormFollow, NormReference};
 use crate::optim::{Optimiser, OptimiserConfig};
+use crate::shares::RecentShares;
 use crate::{Error, Result, best};
 
 /// How the running norm statistics follow the target.
@@ -37,6 +38,9 @@ pub struct NormUpdates {
     /// The share of every image in the statistics of its class, instead of the two numbers above. A small one is
     /// safe without a gate.
     pub image_share: Option<f64>,
+    /// With the rules that count images, whether gradients pass through the statistics of the batch, although the followed ones
+    /// normalise. Otherwise they are constants, and gradients ask for shifts and scales that the next statistics undo.
+    pub batch_gradients: bool,
 }
 
 impl Default for NormUpdates {
@@ -49,6 +53,7 @@ impl Default for NormUpdates {
             prior_images: 64.0,
             window_images: 1024.0,
             image_share: None,
+            batch_gradients: false,
         }
     }
 }
@@ -65,6 +70,7 @@ impl NormUpdates {
                 rule: NormFollow::Classes,
                 prior_images: 16.0,
                 window_images: 200.0,
+                batch_gradients: true,
                 // Where the anchors have no reference moments.
                 ..Self::warm(1.0)
             },
@@ -213,6 +219,8 @@ pub struct Learner {
     norm_updates: u64,
     /// How stored norm statistics follow the images, unless they follow batches.
     following: Option<Following>,
+    /// The shares of the classes among recent samples, if scores are corrected by them.
+    shares: Option<RecentShares>,
 }
 
 impl Clone for Learner {
@@ -222,6 +230,7 @@ impl Clone for Learner {
             config: self.config,
             norm_updates: self.norm_updates,
             following: self.following.clone(),
+            shares: self.shares.clone(),
         }
     }
 }
@@ -251,6 +260,7 @@ impl Learner {
             let by_class = norm.rule == NormFollow::Classes;
             let images = (norm.prior_images, norm.window_images);
             Following::new(&source, reference, by_class, images, norm.image_share)
+                .with_batch_gradients(norm.batch_gradients)
         });
         Ok(Self::around(source, config, following))
     }
@@ -262,6 +272,7 @@ impl Learner {
     ) -> Self {
         Self {
             following,
+            shares: None,
             student: Box::new(Pupil {
                 network: Some(source.clone().trainable(config.adapts)),
                 source,
@@ -286,6 +297,32 @@ impl Learner {
     /// Returns how norm statistics follow the target.
     pub(super) fn norm_updates(&self) -> NormUpdates {
         self.config.norm
+    }
+
+    /// Corrects scores by the shares of the classes among recent samples from now on, or no longer.
+    pub(super) fn use_shares(&mut self, shares: Option<RecentShares>) {
+        self.shares = shares;
+    }
+
+    /// Returns the shares that scores are corrected by, if they are.
+    pub(super) fn shares(&self) -> Option<&RecentShares> {
+        self.shares.as_ref()
+    }
+
+    /// Corrects scores, `[batch, classes]`, by the shares of the classes among recent samples, if that was asked for.
+    pub fn corrected(&self, scores: Tensor<2>) -> Tensor<2> {
+        match &self.shares {
+            Some(shares) => shares.correct(scores),
+            None => scores,
+        }
+    }
+
+    /// Corrects the scores of answered samples likewise, and remembers them.
+    pub(super) fn answer(&mut self, scores: Tensor<2>) -> Tensor<2> {
+        match &mut self.shares {
+            Some(shares) => shares.answer(scores),
+            None => scores,
+        }
     }
 
     /// Returns the norm statistics that predictions use.
@@ -346,7 +383,7 @@ impl Learner {
         let by_class = self.following.as_ref().is_some_and(Following::is_by_class);
         let labels = if by_class {
             let scores = self.frozen().forward(images.clone(), NormMode::Running);
-            classes(&scores)
+            classes(&self.corrected(scores))
         } else {
             vec![0; count]
         };
@@ -386,6 +423,9 @@ impl Learner {
     pub fn reset(&mut self) {
         self.student.reset();
         self.norm_updates = 0;
+        if let Some(shares) = &mut self.shares {
+            shares.reset();
+        }
         if let Some(following) = &mut self.following {
             following.reset();
         }
@@ -428,6 +468,9 @@ impl Learner {
         if let Some(following) = &self.following {
             following.save(arrays);
         }
+        if let Some(shares) = &self.shares {
+            shares.save(arrays);
+        }
         Ok(())
     }
 
@@ -458,7 +501,12 @@ impl Learner {
             Some(following) => Some(following.read(arrays)?),
             None => None,
         };
+        let mut shares = self.shares.clone();
+        if let Some(shares) = &mut shares {
+            shares.load(arrays)?;
+        }
         self.student.restore_optimiser(&optimiser)?;
+        self.shares = shares;
         if let (Some(following), Some(groups)) = (&mut self.following, groups) {
             following.restore(groups);
         }

@@ -50,6 +50,7 @@ pub struct Following {
     prior: f64,
     window: f64,
     share: Option<f64>,
+    batch_gradients: bool,
     shares: Vec<f64>,
     /// The classes of the images in the coming pass.
     labels: Vec<usize>,
@@ -84,6 +85,7 @@ impl Clone for Following {
             prior: self.prior,
             window: self.window,
             share: self.share,
+            batch_gradients: self.batch_gradients,
             shares: self.shares.clone(),
             labels: self.labels.clone(),
             initial: self.initial.clone(),
@@ -131,10 +133,19 @@ impl Following {
             prior,
             window,
             share,
+            batch_gradients: false,
             shares: reference.shares.clone(),
             labels: Vec::new(),
             now: Mutex::new(initial.clone()),
             initial,
+        }
+    }
+
+    /// Says whether gradients pass through the statistics of the batch. They do not unless this is said.
+    pub fn with_batch_gradients(self, batch_gradients: bool) -> Self {
+        Self {
+            batch_gradients,
+            ..self
         }
     }
 
@@ -222,6 +233,10 @@ impl Following {
 pub struct SavedGroups(Groups);
 
 impl NormRule for Following {
+    fn batch_gradients(&self) -> bool {
+        self.batch_gradients
+    }
+
     fn statistics(
         &self,
         layer: &NormLayer,

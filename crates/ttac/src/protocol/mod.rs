@@ -36,6 +36,7 @@ pub use stream::Stream;
 use crate::gate::GateConfig;
 pub use crate::method::Prediction;
 use crate::method::Setting;
+use crate::shares::SharesConfig;
 use crate::{Error, Result};
 
 /// How a method is run.
@@ -59,6 +60,9 @@ pub struct Protocol {
     /// one pass, and only with a calibration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateConfig>,
+    /// Corrects answers by the shares of the classes among recent samples. None: answers are the network's. Only in one pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharesConfig>,
     /// Samples that arrive per second; those that arrive while the method is busy are predicted by
     /// the weights it had before. None: the stream waits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,6 +141,7 @@ impl Default for Protocol {
             reset: Reset::Never,
             guard: Guard::default(),
             gate: None,
+            shares: None,
             arrival_rate: None,
             seed: 0,
         }
@@ -173,7 +178,13 @@ impl Protocol {
         if let Some(Err(Error::Invalid { problem, .. })) = self.gate.map(|gate| gate.validate()) {
             problems.push(problem);
         }
+        if let Some(Err(Error::Invalid { problem, .. })) = self.shares.map(|one| one.validate()) {
+            problems.push(problem);
+        }
         if let Passes::Many { epochs, .. } = self.passes {
+            if self.shares.is_some() {
+                problems.push("many passes see the whole set, and no sample is recent".to_owned());
+            }
             if self.gate.is_some() {
                 problems.push(
                     "many passes see the whole set, and no gate can keep them from it".to_owned(),

@@ -39,6 +39,11 @@ pub(super) fn describe(record: &RunRecord) -> String {
         });
         format!(", gate at {} images{by}", gate.alarm)
     });
+    let shares = if protocol.shares.is_some() {
+        ", recent class shares"
+    } else {
+        ""
+    };
     let oracle = if card.oracle {
         ", chosen by test labels (an oracle)"
     } else {
@@ -49,7 +54,7 @@ pub(super) fn describe(record: &RunRecord) -> String {
         changes => format!(" with `{}`", changes.join("`, `")),
     };
     format!(
-        "{} ({preset}{changes}), {}, {learning}, {order}, batches of {}{anchors}{gate}; {} trained {objective}, fingerprint {}{oracle}",
+        "{} ({preset}{changes}), {}, {learning}, {order}, batches of {}{anchors}{gate}{shares}; {} trained {objective}, fingerprint {}{oracle}",
         card.method, card.family, card.stream.batch_size, card.architecture, card.model
     )
 }

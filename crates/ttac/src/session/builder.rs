@@ -10,6 +10,7 @@ use crate::gate::GateConfig;
 use crate::method::{Adapter, MethodSpec, Prediction, Preset};
 use crate::model::Model;
 use crate::protocol::{Guard, Protocol, QueueConfig, views};
+use crate::shares::{RecentShares, SharesConfig};
 use crate::stats::SourceStatistics;
 use crate::{Error, Result};
 
@@ -65,10 +66,11 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
     }
 
     /// Chooses a method by name, with the constants of a preset.
-    /// The preset `safe` comes with a gate.
+    /// The preset `safe` comes with a gate, and with answers corrected by recent shares of the classes.
     pub fn preset(mut self, name: &str, preset: Preset) -> Self {
         if preset == Preset::Safe {
             self.protocol.gate = Some(GateConfig::default());
+            self.protocol.shares = Some(SharesConfig::default());
         }
         self.method = Choice::Preset {
             name: name.to_owned(),
@@ -138,6 +140,12 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
         self
     }
 
+    /// Corrects answers by the shares of the classes among recent samples, or does not; to be said after the preset.
+    pub fn shares(mut self, shares: Option<SharesConfig>) -> Self {
+        self.protocol.shares = shares;
+        self
+    }
+
     /// Seeds the order in which a queue is learned from, and all varied copies.
     pub fn seed(mut self, seed: u64) -> Self {
         self.protocol.seed = seed;
@@ -173,7 +181,7 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
         }
         let device = device.unwrap_or_else(|| model.network.devices()[0].clone());
         let network = || model.network.clone().to_device(&device);
-        let (method, adapter) = match method {
+        let (method, mut adapter) = match method {
             Choice::Own(record, adapter) => (record, *adapter),
             Choice::Whole(method) => {
                 let adapter = method.build(network(), anchors)?;
@@ -193,6 +201,10 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
             }
         };
         views::check(adapter.needs().views, &model.input)?;
+        adapter.use_shares(protocol.shares.map(|config| {
+            let counts = anchors.map(|anchors| anchors.counts.as_slice());
+            RecentShares::new(config, outputs, counts)
+        }));
         let mut warnings = Vec::new();
         let norm = adapter.norm_updates();
         let has_norms = anchors.is_some_and(|anchors| anchors.norms.is_some());

@@ -129,9 +129,14 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         let (scores, learned) = self.adapter.observe(&arriving, order)?;
         // A sample that comes only once needs no memory.
         self.adapter.forget(ids);
-        let mut answer = Answer::of_scores(scores).with_learned(learned);
+        let mut answer = self.answer(scores).with_learned(learned);
         answer.learning_seconds = start.elapsed().as_secs_f64();
         Ok(answer)
+    }
+
+    /// Makes the answer of a batch that was learned from.
+    fn answer(&mut self, scores: Tensor<2>) -> Answer {
+        Answer::of_scores(self.adapter.answer(scores))
     }
 
     /// Learns from an arriving batch in steps of at most `size` samples, then predicts all of it.
@@ -157,8 +162,8 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         }
         self.adapter.forget(ids);
         let learned_at = start.elapsed().as_secs_f64();
-        let scores = self.adapter.predict(images.clone());
-        let mut answer = Answer::of_scores(scores).with_learned(tally.finish());
+        let scores = self.adapter.score(images.clone());
+        let mut answer = self.answer(scores).with_learned(tally.finish());
         answer.learning_seconds = learned_at;
         answer.predicting_seconds = start.elapsed().as_secs_f64() - learned_at;
         Ok(answer)
@@ -173,14 +178,14 @@ impl<B: Backbone + Sync + 'static> Session<B> {
     ) -> Result<Answer> {
         let start = Instant::now();
         let first = self.protocol.prediction == Prediction::PredictFirst;
-        let before = first.then(|| self.adapter.predict(images.clone()));
+        let before = first.then(|| self.adapter.score(images.clone()));
         let predicted_before = start.elapsed().as_secs_f64();
         let left = self.state.queue.push(ids, samples);
         self.adapter.forget(&left);
         let learned = self.rehearse()?;
         let learned_at = start.elapsed().as_secs_f64();
-        let scores = before.unwrap_or_else(|| self.adapter.predict(images));
-        let mut answer = Answer::of_scores(scores).with_learned(learned);
+        let scores = before.unwrap_or_else(|| self.adapter.score(images));
+        let mut answer = self.answer(scores).with_learned(learned);
         answer.learning_seconds = learned_at - predicted_before;
         answer.predicting_seconds = start.elapsed().as_secs_f64() - answer.learning_seconds;
         Ok(answer)

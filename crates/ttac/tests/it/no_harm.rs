@@ -1,11 +1,15 @@
 //! Re-based norms, statistics by class, and the gate.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use ttac::backbone::{Architecture, Backbone, InputForm, NormMode, load_tensors, tensors};
+use ttac::backbone::{
+    Adaptable, Architecture, Backbone, InputForm, Network, NormMode, load_tensors, tensors,
+};
 use ttac::data::{Dataset, Samples, Shapes10, Split};
 use ttac::gate::{Calibration, CalibrationImages, GateConfig};
 use ttac::method::Preset;
 use ttac::norms::{Following, NormReference, ReferenceCollector};
+use ttac::optim::OptimiserConfig;
+use ttac::shares::SharesConfig;
 use ttac::{Session, SourceStatistics};
 
 use crate::world::{BATCH, Source, protocol};
@@ -59,36 +63,89 @@ fn families() -> Vec<(&'static str, Architecture)> {
     small.map(build).into()
 }
 
+/// A network with statistics that a trained one could have, and six random images for it.
+fn network_and_images(architecture: &Architecture) -> (Network, Tensor<4>) {
+    let device = Device::flex();
+    let shape = match architecture.input() {
+        InputForm::Clouds { .. } => [6, 24, 1, 3],
+        InputForm::Images { .. } => [6, 32, 32, 3],
+    };
+    let network = architecture.init(3, &device).unwrap();
+    let mut moved = tensors(&network);
+    for (number, (key, data)) in moved.iter_mut().enumerate() {
+        let noise = noise(data.shape().num_elements(), number as u64 + 1);
+        let shape = data.shape().clone();
+        if key.ends_with("running_var") {
+            let variances = noise.iter().map(|v| 1.0 + 0.5 * v).collect();
+            *data = TensorData::new::<f32, _>(variances, shape);
+        } else if key.ends_with("running_mean") {
+            let means = noise.iter().map(|v| 0.2 * v).collect();
+            *data = TensorData::new::<f32, _>(means, shape);
+        }
+    }
+    let network = load_tensors(network, &moved);
+    assert!(network.has_batch_norm());
+    let images = TensorData::new(noise(shape.iter().product(), 7), shape);
+    (network, Tensor::from_data(images, &device))
+}
+
+/// Makes one step down a loss of the features, and returns the scores before it and the parameters behind it.
+fn step(network: &Network, images: &Tensor<4>, mode: NormMode) -> (Vec<f32>, Vec<f32>) {
+    let network = network.clone().trainable(Adaptable::Features);
+    let features = network.features(Tensor::from_inner(images.clone()), mode);
+    let scores = values(&network.logits(features.clone()).without_autodiff());
+    let [rows, size] = features.dims();
+    let weights = TensorData::new(noise(rows * size, 11), [rows, size]);
+    let weights = Tensor::from_data(weights, &features.device());
+    let loss = (features * weights).sum();
+    let moved = OptimiserConfig::SGD.init().step(0.1, network, &loss);
+    let moved = tensors(&moved.valid()).into_iter();
+    let parameters = moved.filter(|(key, _)| !key.contains("running_"));
+    let moved = parameters.flat_map(|(_, data)| data.try_to_vec::<f32>().unwrap());
+    (scores, moved.collect())
+}
+
+#[test]
+fn gradients_of_the_batch_are_those_of_its_statistics() {
+    for (name, architecture) in families() {
+        let (network, images) = network_and_images(&architecture);
+        let reference = reference(&network, &images, &[0, 1, 2, 3, 4, 0]);
+        // A source that counts for nothing leaves the statistics of the batch alone.
+        let follow = |prior, gradients| {
+            let following = Following::new(&network, &reference, false, (prior, 1e9), None);
+            let mut following = following.with_batch_gradients(gradients);
+            following.begin(vec![0; 6]);
+            following
+        };
+        let by_batch = step(&network, &images, NormMode::Batch);
+        let ruled = follow(1e-9, true);
+        let by_rule = step(&network, &images, NormMode::Ruled(&ruled));
+        let near = |found: &[f32], expected: &[f32], what: &str| {
+            let largest = expected.iter().fold(1.0_f32, |a, b| a.max(b.abs()));
+            for (found, expected) in found.iter().zip(expected) {
+                // The moments go through single precision once more on their way, and a few layers amplify that.
+                assert!(
+                    (found - expected).abs() <= 2e-4 * largest,
+                    "{name}, {what}: {found} instead of {expected}"
+                );
+            }
+        };
+        near(&by_rule.0, &by_batch.0, "scores");
+        near(&by_rule.1, &by_batch.1, "parameters");
+        // Followed statistics normalise in either case; only gradients differ.
+        let [constant, through] = [false, true].map(|gradients| {
+            let ruled = follow(6.0, gradients);
+            step(&network, &images, NormMode::Ruled(&ruled))
+        });
+        near(&through.0, &constant.0, "followed scores");
+        assert_ne!(through.1, constant.1, "{name}");
+    }
+}
+
 #[test]
 fn re_basing_leaves_what_a_network_computes() {
-    let device = Device::flex();
     for (name, architecture) in families() {
-        let shape = match architecture.input() {
-            InputForm::Clouds { .. } => [6, 24, 1, 3],
-            InputForm::Images { .. } => [6, 32, 32, 3],
-        };
-        let network = architecture.init(3, &device).unwrap();
-        // Statistics and affine parameters that a trained network could have.
-        let mut moved = tensors(&network);
-        for (number, (key, data)) in moved.iter_mut().enumerate() {
-            let noise = noise(data.shape().num_elements(), number as u64 + 1);
-            let shape = data.shape().clone();
-            if key.ends_with("running_var") {
-                let variances = noise.iter().map(|v| 1.0 + 0.5 * v).collect();
-                *data = TensorData::new::<f32, _>(variances, shape);
-            } else if key.ends_with("running_mean") {
-                let means = noise.iter().map(|v| 0.2 * v).collect();
-                *data = TensorData::new::<f32, _>(means, shape);
-            }
-        }
-        let network = load_tensors(network, &moved);
-        if !network.has_batch_norm() {
-            continue;
-        }
-        let images = Tensor::from_data(
-            TensorData::new(noise(shape.iter().product(), 7), shape),
-            &device,
-        );
+        let (network, images) = network_and_images(&architecture);
         let reference = reference(&network, &images, &[0, 1, 2, 3, 4, 0]);
         assert!(!reference.layers.is_empty(), "{name}");
         let before = values(&network.forward(images.clone(), NormMode::Running));
@@ -237,6 +294,67 @@ fn a_saved_session_with_a_gate_goes_on_with_the_same_bits() {
             );
             assert_eq!(expected.gate, found.gate);
         }
+    }
+}
+
+#[test]
+fn safe_learns_saves_and_does_not_depend_on_threads_with_every_method() {
+    let source = Source::of("ttac");
+    let anchors = calibrated(&source, false);
+    for name in ["bn", "tent", "eta", "shot", "ttac", "ttac+shot"] {
+        let session = || {
+            let builder = Session::builder(&source.model)
+                .anchors(&anchors)
+                .protocol(&protocol(false))
+                .preset(name, Preset::Safe)
+                .shares(Some(SharesConfig {
+                    window: 12,
+                    memory: 48.0,
+                    least: 0.0,
+                    full: 0.01,
+                    ..SharesConfig::default()
+                }));
+            let builder = match name {
+                "eta" => builder
+                    .set("entropy_margin", 2.0)
+                    .set("similarity_threshold", 2.0),
+                "shot" => builder.set("confidence_threshold", 0.0),
+                "bn" | "tent" => builder,
+                _ => builder
+                    .set("filter.posterior_threshold", 0.0)
+                    .set("gate.visits", 1.0),
+            };
+            builder.build().unwrap()
+        };
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().unwrap().install(|| {
+                let mut session = session();
+                let answers = (0..5).map(|number| {
+                    if number == 3 {
+                        // The session goes on from its state.
+                        let state = session.state().unwrap();
+                        session.reset();
+                        session.observe(&batch(7)).unwrap();
+                        session.restore(&state).unwrap();
+                    }
+                    session.observe(&batch(number)).unwrap()
+                });
+                let answers: Vec<_> = answers.collect();
+                let learned: usize = answers.iter().map(|answer| answer.learned.updates).sum();
+                assert_eq!(learned > 0, name != "bn", "{name}");
+                answers
+                    .into_iter()
+                    .flat_map(|answer| answer.probabilities)
+                    .collect::<Vec<f32>>()
+            })
+        };
+        let one = run(1);
+        assert!(one.iter().all(|value| value.is_finite()), "{name}");
+        assert_eq!(one, run(2), "{name}");
+        let mut whole = session();
+        let plain = (0..5).flat_map(|number| whole.observe(&batch(number)).unwrap().probabilities);
+        assert_eq!(one, plain.collect::<Vec<f32>>(), "{name}");
     }
 }
 

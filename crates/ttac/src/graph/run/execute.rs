@@ -276,10 +276,12 @@ impl<'p> Run<'_, 'p> {
         let running = self.running(norm);
         let (weight, bias) = (self.ranked(norm.weight), self.ranked(norm.bias));
         // Rows of a sequence are no images: as many of them as there are to one image belong together.
-        let statistics = running.for_mode(self.pass.norm, || {
-            let places: usize = count / self.batch;
-            ImageMoments::of(&x.clone().reshape([self.batch, places, 1, channels]))
-        });
+        let tracked = x.is_autodiff();
+        let (weight, bias, statistics) =
+            running.for_mode(self.pass.norm, (weight, bias), tracked, || {
+                let places: usize = count / self.batch;
+                ImageMoments::of(&x.clone().reshape([self.batch, places, 1, channels]))
+            });
         let out = ttac_kernels::batch_norm(x, weight, bias, residual, statistics, norm.options());
         running.follow(out.mean, out.variance, count, self.pass.norm);
         Any::from(out.y).reshape(&dims)
@@ -323,7 +325,11 @@ impl<'p> Run<'_, 'p> {
         let running = self.running(norm);
         let (gamma, beta) = (self.ranked(norm.weight), self.ranked(norm.bias));
         let weight = self.ranked(conv.weight);
-        let statistics = running.for_mode(self.pass.norm, || ImageMoments::of(&x));
+        let tracked = x.is_autodiff();
+        let (gamma, beta, statistics) =
+            running.for_mode(self.pass.norm, (gamma, beta), tracked, || {
+                ImageMoments::of(&x)
+            });
         let out = ttac_kernels::norm_conv2d(
             x,
             gamma,

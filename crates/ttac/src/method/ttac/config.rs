@@ -184,10 +184,6 @@ const RECOMMENDED_LOSS_SCALE: f64 = 0.1;
 /// network for digits from going astray, where the first gradients are four times as long.
 const RECOMMENDED_GRADIENT_BOUND: f64 = 0.1;
 
-/// The learning rate of `safe`, where norm statistics are constants to gradients. At 0.01 a ResNet-20 goes astray under speckle noise in
-/// batches of 16; at 0.003 it does not under any held-out corruption, in batches of 256 or 16, shuffled or with classes in runs.
-const SAFE_LEARNING_RATE: f64 = 0.003;
-
 /// Without source statistics the template is all there is of a covariance, and pulls tens of times harder.
 const RECOMMENDED_SOURCE_FREE_LOSS_SCALE: f64 = 0.01;
 
@@ -212,7 +208,6 @@ impl TtacConfig {
             },
             Preset::Safe => Self {
                 norm: NormUpdates::of(preset),
-                learning_rate: SAFE_LEARNING_RATE,
                 global_part: GlobalPart::ByClass,
                 ..Self::preset(Preset::Recommended, setting)
             },

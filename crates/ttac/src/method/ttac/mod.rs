@@ -235,7 +235,7 @@ impl Ttac {
         self.config.class_part && epoch && (full || !gate.full_queue)
     }
 
-    /// Computes posteriors of the minibatch for the filter, `[batch, classes]`.
+    /// Computes posteriors of the minibatch for the filter, `[batch, classes]`, with the shares of the classes among recent samples.
     fn posteriors(
         &self,
         learner: &Learner,
@@ -252,7 +252,7 @@ impl Ttac {
                 network.logits(features.clone()).without_autodiff()
             }
         };
-        rows(&softmax(logits, 1))
+        rows(&softmax(learner.corrected(logits), 1))
     }
 
     /// Moves the running Gaussians by a minibatch and adds the anchored loss of features, `[batch, D]`. Returns

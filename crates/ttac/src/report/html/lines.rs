@@ -12,6 +12,8 @@ pub(super) struct Line {
     pub name: String,
     /// Pairs of samples seen and value.
     pub points: Vec<(f64, f64)>,
+    /// Pairs of samples seen and the share of runs whose gate was open; empty without a gate.
+    pub open: Vec<(f64, f64)>,
 }
 
 /// What a line chart shows, and how its axis is labelled.
@@ -28,6 +30,15 @@ pub(super) fn points(curve: &[CurvePoint], measure: &Measure) -> Vec<(f64, f64)>
     let points = curve.iter().filter_map(|point| {
         let value = (measure.value)(point).filter(|value| value.is_finite())?;
         Some((point.samples as f64, value))
+    });
+    points.collect()
+}
+
+/// Takes from a curve where the gate was open, 1, and where it was closed, 0; nothing without a gate.
+pub(super) fn gate(curve: &[CurvePoint]) -> Vec<(f64, f64)> {
+    let points = curve.iter().filter_map(|point| {
+        let open = f64::from(u8::from(point.gate_open?));
+        Some((point.samples as f64, open))
     });
     points.collect()
 }
@@ -87,7 +98,7 @@ pub(super) fn chart(lines: &[Line], measure: &Measure) -> String {
         x: (0.0, longest),
         y: range(lines, measure.from_zero),
     };
-    let mut text = frame.axes("samples seen", measure.y_label);
+    let mut text = frame.axes("samples seen", measure.y_label) + &gates(&frame, lines);
     for line in lines {
         text += &path(&frame, line);
         text += &marks(&frame, line);
@@ -138,6 +149,7 @@ pub(super) fn small_chart(lines: &[Line], measure: &Measure, title: &str) -> Str
             svg::plain(tick)
         );
     }
+    text += &gates(&frame, lines);
     for line in lines {
         text += &path(&frame, line);
     }
@@ -177,6 +189,29 @@ fn path(frame: &Frame, line: &Line) -> String {
     format!("<path {stroke} d=\"{steps}\"><title>{name}</title></path>\n")
 }
 
+/// Draws a bar for each line with a gate, at the top of the frame, where the gate was open; the paler, the fewer runs had it open.
+fn gates(frame: &Frame, lines: &[Line]) -> String {
+    let mut text = String::new();
+    let gated = lines.iter().filter(|line| !line.open.is_empty());
+    for (place, line) in gated.enumerate() {
+        let y = frame.top + 2.0 + 4.0 * place as f64;
+        let starts = std::iter::once(0.0).chain(line.open.iter().map(|point| point.0));
+        for (start, &(end, share)) in starts.zip(&line.open) {
+            if share > 0.0 {
+                let _ = writeln!(
+                    text,
+                    "<g opacity=\"{share:.2}\"><path {} d=\"M{:.1} {y:.1}H{:.1}\"><title>{}: gate open</title></path></g>",
+                    stroke(line.series),
+                    frame.at_x(start),
+                    frame.at_x(end),
+                    escape(&line.name)
+                );
+            }
+        }
+    }
+    text
+}
+
 /// Draws a few marks along a line, at other places for every series.
 fn marks(frame: &Frame, line: &Line) -> String {
     let count = line.points.len();
@@ -204,6 +239,25 @@ fn describe(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gate_is_drawn_where_it_was_open() {
+        let line = Line {
+            series: 0,
+            name: "gated".to_owned(),
+            points: vec![(10.0, 1.0), (20.0, 3.0), (30.0, 2.0)],
+            open: vec![(10.0, 0.0), (20.0, 0.5), (30.0, 1.0)],
+        };
+        let measure = Measure {
+            title: "error",
+            y_label: "%",
+            value: |_| None,
+            from_zero: true,
+        };
+        let text = chart(&[line], &measure);
+        assert_eq!(text.matches("gate open").count(), 2);
+        assert!(text.contains("opacity=\"0.50\""), "{text}");
+    }
 
     #[test]
     fn the_mean_of_curves_is_taken_at_the_same_places() {

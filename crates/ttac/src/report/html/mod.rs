@@ -167,14 +167,19 @@ impl Contents<'_> {
     /// Makes a line for each row that has values: the mean over its cells, in one column or in all.
     fn lines(&self, measure: &Measure, column: Option<&str>) -> Vec<Line> {
         let line = |(series, row): (usize, &Row)| {
-            let cells = self.cells_of(row);
-            let cells = cells.filter(|cell| column.is_none_or(|column| column_of(cell) == column));
-            let curves = cells.map(|cell| lines::points(&cell.record.curve, measure));
+            let cells = || {
+                let cells = self.cells_of(row);
+                cells.filter(|cell| column.is_none_or(|column| column_of(cell) == column))
+            };
+            let curves = cells().map(|cell| lines::points(&cell.record.curve, measure));
             let curves: Vec<_> = curves.filter(|points| points.len() > 1).collect();
+            let gates = cells().map(|cell| lines::gate(&cell.record.curve));
+            let gates: Vec<_> = gates.filter(|points| !points.is_empty()).collect();
             (!curves.is_empty()).then(|| Line {
                 series,
                 name: row.name.clone(),
                 points: lines::mean_of(&curves),
+                open: lines::mean_of(&gates),
             })
         };
         self.rows().filter_map(line).collect()
@@ -190,7 +195,12 @@ impl Contents<'_> {
             "cumulative-error",
             &wide(&lines::chart(&lines, &ERROR)),
             &format!(
-                "Error over all samples so far, mean over {settings}. Falling lines learn; lines that turn up forget."
+                "Error over all samples so far, mean over {settings}. Falling lines learn; lines that turn up forget.{}",
+                if lines.iter().any(|line| !line.open.is_empty()) {
+                    " Bars at the top show where gates were open, so that the method learned and answered; elsewhere the source did."
+                } else {
+                    ""
+                }
             ),
         );
         if self.table.columns.len() > 1 {
