@@ -23,7 +23,7 @@ BATCH = 256
 
 
 def in_python(folder, method, batches, keep):
-    """Prints the seconds of every batch."""
+    """Prints the seconds of every batch, and those of them outside of the engine's learning and predicting."""
     import ttac
 
     if keep:
@@ -31,13 +31,14 @@ def in_python(folder, method, batches, keep):
     model = ttac.Model.load(folder / "model.safetensors")
     session = ttac.Session(model, ttac.Anchors.load(folder / "anchors.safetensors"), method)
     images = np.load(folder / "images.npy")
-    seconds = []
+    seconds, outside = [], []
     for index in range(batches):
         batch = images[index * BATCH : (index + 1) * BATCH]
         start = time.perf_counter()
-        session.observe(batch)
+        answer = session.observe(batch)
         seconds.append(time.perf_counter() - start)
-    print(json.dumps(seconds))
+        outside.append(seconds[-1] - answer.learning_seconds - answer.predicting_seconds)
+    print(json.dumps([seconds, outside]))
 
 
 def by_command(folder, method, batches):
@@ -75,12 +76,15 @@ def main():
         for index, image in enumerate(images):
             Image.fromarray(image).save(folder / "images" / f"{index:06}.png")
         found = {"command": [], "python": [], "python, memory kept": []}
+        outside = []
         for _ in range(options.rounds):
             found["command"].append(by_command(folder, options.method, options.batches))
             for name, keep in (("python", "plain"), ("python, memory kept", "keep")):
                 run = [sys.executable, __file__, "--child", folder, keep, "--method", options.method, "--batches", str(options.batches)]
                 done = subprocess.run(run, check=True, capture_output=True, text=True)
-                found[name].append(json.loads(done.stdout))
+                seconds, besides = json.loads(done.stdout)
+                found[name].append(seconds)
+                outside.extend(besides[1:])
     # The first batch of a process makes tables and takes its memory from the system.
     best = {name: min(second for round in rounds for second in round[1:]) for name, rounds in found.items()}
     middle = {name: statistics.median(second for round in rounds for second in round[1:]) for name, rounds in found.items()}
@@ -90,6 +94,8 @@ def main():
             f"{name:20} least {1000 * best[name]:7.1f} ms ({best[name] / best['command']:.3f} of the command's), "
             f"median {1000 * middle[name]:7.1f} ms ({middle[name] / middle['command']:.3f})"
         )
+    share = 100 * statistics.median(outside) / middle["python"]
+    print(f"of Python's, outside of learning and predicting: median {1000 * statistics.median(outside):.2f} ms, {share:.2f} %")
 
 
 if __name__ == "__main__":

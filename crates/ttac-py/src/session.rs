@@ -47,7 +47,8 @@ const OPTIONS: [&str; 12] = [
 /// `queue` recent samples are learned from again, `queue_epochs` times for each batch, in steps of `minibatch` samples; with 0
 /// each batch is learned from once. `predict_first` answers before it learns. `guard` is what happens when adaptation goes
 /// wrong: `warn`, `stop` or `reset`, or a dictionary with bounds. `source_gate` keeps the source in charge while the stream
-/// fits it: `auto`, `open` or `off`; the preset `safe` has `auto`.
+/// fits it: `auto`, `open` or `off`; the preset `safe` has `auto`. With `arrival_rate`, in samples per second, batches that come
+/// while the session is busy are answered and not learned from. `seed` is that of the order in a queue and of varied copies.
 ///
 /// A session belongs to one thread at a time: a call while another thread is inside is a `RuntimeError`, and changes nothing.
 #[pyclass(module = "ttac", frozen)]

@@ -86,7 +86,8 @@ def labels(values: Any) -> list[int]:
         raise TypeError(f"labels: expected integers, [n], found {array.dtype} of shape {list(array.shape)}")
     if array.size and array.min() < 0:
         raise ValueError(f"labels: expected classes from zero on, found {array.min()}")
-    return array.tolist()
+    numbers: list[int] = array.tolist()
+    return numbers
 
 
 def tensors(state_dict: Any) -> dict[str, np.ndarray]:
@@ -118,8 +119,8 @@ def tensors(state_dict: Any) -> dict[str, np.ndarray]:
 
 def state_dict(listed: list[tuple[str, str, list[int], bytes]], numpy: bool) -> dict[str, Any]:
     """A `state_dict` of names, types, shapes and bytes: tensors of PyTorch, or arrays."""
+    found: dict[str, Any] = {}
     if numpy:
-        found = {}
         for name, kind, shape, data in listed:
             if _TYPES[kind][0] is None:
                 raise TypeError(f"`{name}` is {kind}, a type that NumPy lacks; `state_dict()` makes tensors of PyTorch")
@@ -130,7 +131,6 @@ def state_dict(listed: list[tuple[str, str, list[int], bytes]], numpy: bool) -> 
         import torch
     except ImportError as error:
         raise ImportError("`state_dict()` makes tensors of PyTorch, which is not installed; `state_dict(numpy=True)` makes arrays") from error
-    found = {}
     for name, kind, shape, data in listed:
         dtype = getattr(torch, _TYPES[kind][1])
         if data:

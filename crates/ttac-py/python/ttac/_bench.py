@@ -35,7 +35,7 @@ def bench(
         grid = {"grid": _spelled(shared), "row": [_spelled(row) for row in rows or []]}
     cells = run_grid(dict(grid) if isinstance(grid, Mapping) else pathlib.Path(grid).read_text(encoding="utf-8"), out)
     try:
-        import pandas
+        import pandas  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         return cells
     return pandas.DataFrame(cells)
