@@ -13,7 +13,7 @@ use ttac::data::{Batch, Dataset, InMemory, SampleId, Samples, SetInfo};
 use ttac::stats::{AnchorConfig, calibrate, collect};
 
 use crate::arrays::{labels, samples};
-use crate::errors::{compute, invalid, raise};
+use crate::errors::{check_signals, compute, invalid, raise};
 use crate::model::Model;
 use crate::plain::parse;
 
@@ -165,7 +165,7 @@ impl Dataset for Listening {
     }
 
     fn batch(&self, ids: &[SampleId]) -> ttac::Result<Batch> {
-        if let Err(exception) = Python::attach(|py| py.check_signals()) {
+        if let Err(exception) = check_signals() {
             if let Ok(mut raised) = self.raised.lock() {
                 *raised = Some(exception);
             }

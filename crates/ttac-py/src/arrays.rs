@@ -13,7 +13,7 @@ use ttac::input::InputContract;
 use crate::errors::invalid;
 
 /// The module that reads arrays of other libraries.
-fn python<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyModule>> {
+fn python(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("ttac._arrays")
 }
 

@@ -10,7 +10,6 @@ use crate::arrays;
 use crate::errors::{compute, invalid};
 
 /// Says what is wrong and what to try.
-#[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 fn raise(error: ttac_corrupt::Error) -> PyErr {
     match error.hint() {
         Some(hint) => invalid(format!("{error}\nhint: {hint}")),

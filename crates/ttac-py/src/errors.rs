@@ -12,7 +12,6 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 
 /// Makes a Python exception of an error, with its causes and with what to try.
-#[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 pub fn raise(error: ttac::Error) -> PyErr {
     let mut message = error.to_string();
     let mut cause = error.source();
@@ -50,6 +49,15 @@ pub fn compute<T: Send>(py: Python<'_>, work: impl FnOnce() -> PyResult<T> + Sen
                 said(panic.as_ref())
             )))
         })
+}
+
+/// Raises the exception of a signal that has arrived, such as that of Ctrl-C.
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method alone is not general enough"
+)]
+pub fn check_signals() -> PyResult<()> {
+    Python::attach(|py| py.check_signals())
 }
 
 /// Reads what a panic says.

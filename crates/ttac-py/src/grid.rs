@@ -12,7 +12,7 @@ use ttac::protocol::{Recorder, RunRecord, Sink, StepRecord, run};
 use ttac::report::CellRecord;
 use ttac::write_atomically;
 
-use crate::errors::{compute, invalid, raise};
+use crate::errors::{check_signals, compute, invalid, raise};
 use crate::plain::to_json;
 
 /// Records a run, and ends it when a signal arrives.
@@ -23,7 +23,7 @@ struct Listening {
 
 impl Sink for Listening {
     fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
-        if let Err(exception) = Python::attach(|py| py.check_signals()) {
+        if let Err(exception) = check_signals() {
             self.raised = Some(exception);
             return Ok(ControlFlow::Break(()));
         }

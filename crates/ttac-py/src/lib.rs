@@ -4,6 +4,10 @@
 //! into Python's, and whatever computes releases the interpreter's lock meanwhile. What Python says better is in
 //! `python/ttac`: reading arrays of other libraries, `torch.export`, and tables.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "arguments are made for the call out of Python's"
+)]
 
 mod anchors;
 mod answer;
@@ -36,7 +40,7 @@ mod _engine {
     #[pymodule_export]
     use crate::session::{Session, methods};
 
-    use super::*;
+    use pyo3::prelude::*;
 
     /// Tells glibc to keep freed memory for this process instead of returning it to the system after each batch.
     ///

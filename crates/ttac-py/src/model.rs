@@ -25,7 +25,7 @@ use crate::errors::{compute, invalid, raise};
 pub struct Model {
     /// The description that goes into a checkpoint.
     header: Header,
-    model: ttac::Model,
+    inner: ttac::Model,
     /// What an import had to say.
     notes: Vec<String>,
     /// Answers without learning; made when it is first asked for.
@@ -37,7 +37,7 @@ impl Model {
     pub fn new(checkpoint: &Checkpoint) -> Self {
         Self {
             header: checkpoint.header.clone(),
-            model: ttac::Model::from(checkpoint),
+            inner: ttac::Model::from(checkpoint),
             notes: Vec::new(),
             predictor: OnceLock::new(),
         }
@@ -47,7 +47,7 @@ impl Model {
     pub fn adapted(header: &Header, model: ttac::Model) -> Self {
         Self {
             header: header.clone(),
-            model,
+            inner: model,
             notes: Vec::new(),
             predictor: OnceLock::new(),
         }
@@ -55,7 +55,7 @@ impl Model {
 
     /// Returns the model of the library.
     pub fn library(&self) -> &ttac::Model {
-        &self.model
+        &self.inner
     }
 
     /// Returns the description that goes into a checkpoint.
@@ -67,7 +67,7 @@ impl Model {
         if let Some(predictor) = self.predictor.get() {
             return Ok(predictor);
         }
-        let session = Session::builder(&self.model).method("test").build();
+        let session = Session::builder(&self.inner).method("test").build();
         let predictor = session.map_err(raise)?.predictor();
         Ok(self.predictor.get_or_init(|| predictor))
     }
@@ -187,7 +187,7 @@ impl Model {
         compute(py, || {
             let checkpoint = Checkpoint {
                 header: self.header.clone(),
-                network: self.model.network.clone(),
+                network: self.inner.network.clone(),
             };
             checkpoint.save(&path).map_err(raise)
         })
@@ -233,7 +233,6 @@ impl Model {
     /// Reads a network that `torch.export.save` wrote, or an ONNX file. Nothing in the file is executed.
     #[staticmethod]
     #[pyo3(signature = (path, *, mean=None, std=None, normalise=None, classes=None, features=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn from_export(
         py: Python<'_>,
         path: PathBuf,
@@ -271,7 +270,6 @@ impl Model {
     /// `allow_partial` is set. `ttac info architectures` lists the names.
     #[staticmethod]
     #[pyo3(signature = (state_dict, arch, *, mean=None, std=None, normalise=None, classes=None, allow_partial=false))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn from_state_dict(
         state_dict: &Bound<'_, PyAny>,
         arch: &str,
@@ -315,7 +313,7 @@ impl Model {
     /// Answers a batch as the network is, without learning: uint8 images `[n, height, width, 3]`.
     fn predict(&self, images: &Bound<'_, PyAny>) -> PyResult<Answer> {
         let py = images.py();
-        let batch = samples(&self.model.input, images)?;
+        let batch = samples(&self.inner.input, images)?;
         let answer = compute(py, || self.predictor()?.predict(&batch).map_err(raise))?;
         Answer::new(py, answer)
     }
@@ -326,7 +324,7 @@ impl Model {
         py: Python<'py>,
         inputs: PyReadonlyArray4<'py, f32>,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        let InputContract::Images { height, width, .. } = self.model.input else {
+        let InputContract::Images { height, width, .. } = self.inner.input else {
             return Err(invalid(
                 "`logits` takes images, and this network takes clouds of points",
             ));
@@ -347,10 +345,10 @@ impl Model {
             let inputs: Tensor<4> =
                 Tensor::from_data(TensorData::new(values, shape), &Device::flex());
             let inputs = inputs.permute([0, 2, 3, 1]);
-            let scores = self.model.network.forward(inputs, NormMode::Running);
+            let scores = self.inner.network.forward(inputs, NormMode::Running);
             Ok(scores.to_data().try_to_vec().expect("scores are f32"))
         })?;
-        let classes = self.model.classes.len();
+        let classes = self.inner.classes.len();
         let samples = scores.len() / classes;
         scores.into_pyarray(py).reshape([samples, classes])
     }
@@ -358,31 +356,31 @@ impl Model {
     /// Returns the weights with the names of PyTorch's `state_dict`: tensors for `load_state_dict`, or arrays with `numpy`.
     #[pyo3(signature = (*, numpy=false))]
     fn state_dict<'py>(&self, py: Python<'py>, numpy: bool) -> PyResult<Bound<'py, PyAny>> {
-        state_dict(py, &export_bytes(&self.model.network), numpy)
+        state_dict(py, &export_bytes(&self.inner.network), numpy)
     }
 
     /// The names of the classes, in the order of the scores.
     #[getter]
     fn classes(&self) -> Vec<String> {
-        self.model.classes.clone()
+        self.inner.classes.clone()
     }
 
     /// The name of the architecture.
     #[getter]
     fn architecture(&self) -> &str {
-        &self.model.architecture
+        &self.inner.architecture
     }
 
     /// Identifies the network and its weights. Anchors and saved sessions carry it.
     #[getter]
     fn fingerprint(&self) -> &str {
-        &self.model.fingerprint
+        &self.inner.fingerprint
     }
 
     /// Rows and columns of the images; `None` for a network of clouds.
     #[getter]
     fn image_size(&self) -> Option<(usize, usize)> {
-        match self.model.input {
+        match self.inner.input {
             InputContract::Images { height, width, .. } => Some((height, width)),
             InputContract::Clouds { .. } => None,
         }
@@ -391,7 +389,7 @@ impl Model {
     /// Mean and standard deviation that images are normalised by, per channel; `None` for a network of clouds.
     #[getter]
     fn normalisation(&self) -> Option<([f32; 3], [f32; 3])> {
-        match self.model.input {
+        match self.inner.input {
             InputContract::Images { mean, std, .. } => Some((mean, std)),
             InputContract::Clouds { .. } => None,
         }
@@ -406,10 +404,10 @@ impl Model {
     fn __repr__(&self) -> String {
         format!(
             "<ttac.Model {}, {} classes, {}, fingerprint {}>",
-            self.model.architecture,
-            self.model.classes.len(),
-            self.model.input.describe(),
-            self.model.fingerprint
+            self.inner.architecture,
+            self.inner.classes.len(),
+            self.inner.input.describe(),
+            self.inner.fingerprint
         )
     }
 }

@@ -53,7 +53,7 @@ const OPTIONS: [&str; 12] = [
 /// A session belongs to one thread at a time: a call while another thread is inside is a `RuntimeError`, and changes nothing.
 #[pyclass(module = "ttac", frozen)]
 pub struct Session {
-    session: Mutex<ttac::Session>,
+    inner: Mutex<ttac::Session>,
     /// What does not change, so that it can be read while the session learns.
     header: Header,
     method: MethodSpec,
@@ -68,13 +68,13 @@ impl Session {
             method: session.method().clone(),
             input: session.source().input.clone(),
             warnings: session.warnings().to_vec(),
-            session: Mutex::new(session),
+            inner: Mutex::new(session),
         }
     }
 
     /// Enters the session, unless somebody is inside.
     fn enter(&self) -> PyResult<MutexGuard<'_, ttac::Session>> {
-        self.session.try_lock().map_err(|error| {
+        self.inner.try_lock().map_err(|error| {
             PyRuntimeError::new_err(match error {
                 TryLockError::WouldBlock => {
                     "another thread is inside this session; nothing was changed\nhint: use a lock, or a session for each stream"
