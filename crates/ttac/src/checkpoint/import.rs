@@ -25,15 +25,27 @@ pub fn import(
     allow_partial: bool,
     device: &Device,
 ) -> Result<(Network, LoadReport)> {
+    let found = read_foreign(path)?;
+    import_tensors(path, found, architecture, allow_partial, device)
+}
+
+/// Does what [`import`] does with tensors that are in memory, by their keys; `origin` names them in messages.
+pub fn import_tensors(
+    origin: &Path,
+    found: BTreeMap<String, TensorData>,
+    architecture: &Architecture,
+    allow_partial: bool,
+    device: &Device,
+) -> Result<(Network, LoadReport)> {
     let network = architecture.init(0, device)?;
     let expected = parameters(&network);
-    let mut found = strip_prefix(&expected, read_foreign(path)?);
+    let mut found = strip_prefix(&expected, found);
     found.retain(|key, _| !architecture.ignores(key));
     let (report, fitting) = LoadReport::sort(architecture, &network, found);
     let usable = report.is_complete()
         || (allow_partial && report.not_finite.is_empty() && report.loaded > 0);
     if !usable {
-        return Err(report.into_error(path, architecture));
+        return Err(report.into_error(origin, architecture));
     }
     Ok((load_tensors(network, &fitting), report))
 }
@@ -50,17 +62,22 @@ pub fn foreign_tensors(path: &Path) -> Result<Vec<(String, Vec<usize>)>> {
 /// Writes plain safetensors with PyTorch's keys and batch counters, which `load_state_dict` takes strictly. A network that came as a
 /// graph has all tensors of its `state_dict` there, under all their names and with the types of element they came with.
 pub fn export(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
-    if let Network::Graph(network) = &checkpoint.network {
-        return write_atomically(path, &state_dict(network));
+    write_atomically(path, &export_bytes(&checkpoint.network))
+}
+
+/// Returns the bytes that [`export`] writes.
+pub fn export_bytes(network: &Network) -> Vec<u8> {
+    if let Network::Graph(network) = network {
+        return state_dict(network);
     }
-    let values = tensors(&checkpoint.network);
+    let values = tensors(network);
     let norms = values
         .keys()
         .filter_map(|key| key.strip_suffix("running_mean"));
     let counters: Vec<String> = norms
         .map(|norm| format!("{norm}num_batches_tracked"))
         .collect();
-    write_atomically(path, &serialise(&values, &counters, None))
+    serialise(&values, &counters, None)
 }
 
 /// Reads all float tensors of a file, by key.

@@ -11,7 +11,7 @@ mod report;
 mod verify;
 
 pub use graph::{ImportedGraph, export_like, export_onnx, import_graph};
-pub use import::{export, foreign_tensors, import};
+pub use import::{export, export_bytes, foreign_tensors, import, import_tensors};
 pub use native::{Augmentation, Checkpoint, FORMAT, Header, Objective, Provenance, fingerprint};
 pub(crate) use report::fill;
 pub use report::{Advice, LoadReport};

@@ -14,6 +14,8 @@ pub struct Answer {
     pub classes: Vec<usize>,
     /// The probability of each class for each sample, `[samples, num_classes]`, row-major.
     pub probabilities: Vec<f32>,
+    /// The scores that the probabilities are the softmax of, `[samples, num_classes]`, row-major.
+    pub scores: Vec<f32>,
     /// How many classes the network has: the length of a row of `probabilities`.
     pub num_classes: usize,
     /// What was learned from the batch, summed over all steps; losses are means over the steps.
@@ -38,12 +40,13 @@ impl Answer {
     /// Makes an answer of scores, `[samples, classes]`, from which nothing was learned.
     pub(crate) fn of_scores(scores: Tensor<2>) -> Self {
         let [_, num_classes] = scores.dims();
-        let probabilities = softmax(scores, 1).to_data();
-        let probabilities: Vec<f32> = probabilities.try_to_vec().expect("scores are f32");
+        let values = |tensor: Tensor<2>| tensor.to_data().try_to_vec().expect("scores are f32");
+        let probabilities: Vec<f32> = values(softmax(scores.clone(), 1));
         let rows = probabilities.chunks_exact(num_classes);
         Self {
             classes: rows.map(|row| best(row).0).collect(),
             probabilities,
+            scores: values(scores),
             num_classes,
             learned: Learned::nothing(),
             warnings: Vec::new(),

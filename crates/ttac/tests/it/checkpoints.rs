@@ -1,6 +1,6 @@
 //! Native checkpoints, imports from PyTorch, exports, and what is said about bad files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use burn::module::Param;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use ttac::backbone::{Architecture, Backbone, Network, map_tensors, tensors};
 use ttac::checkpoint::{
     Augmentation, Checkpoint, FORMAT, Header, InputContract, Objective, Provenance, export,
-    fingerprint, foreign_tensors, import,
+    export_bytes, fingerprint, foreign_tensors, import, import_tensors,
 };
 use ttac::{Error, Result};
 
@@ -139,6 +139,38 @@ fn an_export_imports_again_and_has_the_counters_pytorch_wants() {
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let counter = file.tensor("layer1.0.bn2.num_batches_tracked").unwrap();
     assert_eq!((counter.dtype(), counter.shape().len()), (Dtype::I64, 0));
+}
+
+#[test]
+fn weights_come_and_go_without_files() {
+    let folder = Folder::new();
+    let path = folder.file("weights.safetensors");
+    export(&checkpoint(), &path).unwrap();
+    assert_eq!(
+        export_bytes(&checkpoint().network),
+        std::fs::read(&path).unwrap()
+    );
+    let given = |prefix: &str| -> BTreeMap<_, _> {
+        let values = tensors(&by_formula()).into_iter();
+        let named = values.map(|(key, data)| (format!("{prefix}{key}"), data));
+        named.collect()
+    };
+    let import = |found| {
+        let (origin, device) = (Path::new("state_dict"), Device::flex());
+        import_tensors(origin, found, &tiny(), false, &device)
+    };
+    for prefix in ["", "state_dict.module."] {
+        let (network, report) = import(given(prefix)).unwrap();
+        assert_eq!(tensors(&network), tensors(&by_formula()));
+        assert!(report.is_complete());
+    }
+    let mut missing = given("");
+    missing.remove("linear.bias");
+    let message = import(missing).unwrap_err().to_string();
+    assert!(
+        message.starts_with("`state_dict` does not fit resnet-cifar"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -46,6 +46,25 @@ fn a_predictor_answers_as_the_session_did_on_any_thread() {
 }
 
 #[test]
+fn probabilities_are_the_softmax_of_the_scores() {
+    let mut session = Source::of("tent").session("tent", &protocol(false));
+    let answer = session.observe(&images(0, 0, 12)).unwrap();
+    let rows = answer.scores.chunks_exact(answer.num_classes);
+    let expected = rows.flat_map(|row| {
+        let largest = row.iter().copied().fold(f32::MIN, f32::max);
+        let raised: Vec<f64> = row.iter().map(|s| f64::from(s - largest).exp()).collect();
+        let sum: f64 = raised.iter().sum();
+        raised.into_iter().map(move |value| value / sum)
+    });
+    let expected: Vec<f64> = expected.collect();
+    assert_eq!(answer.probabilities.len(), expected.len());
+    for (found, expected) in answer.probabilities.iter().zip(expected) {
+        // Single precision against double.
+        assert!((f64::from(*found) - expected).abs() < 1e-6);
+    }
+}
+
+#[test]
 fn a_saved_session_goes_on_with_the_same_bits() {
     let plan = plan(4);
     let domains = data(0);
