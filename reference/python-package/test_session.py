@@ -114,6 +114,7 @@ def test_settings_change_constants(shipped):
         ({"preset": "save"}, "`preset`: unknown variant `save`, expected one of `released`, `recommended`, `safe`"),
         ({"guard": "panic"}, "`guard`: unknown variant `panic`"),
         ({"source_gate": "ajar"}, "`source_gate`: unknown variant `ajar`"),
+        ({"shares": "old"}, "`shares`: unknown variant `old`"),
         ({"queue": 16}, "a queue of 16 samples is smaller than a minibatch of 256"),
         ({"method": "tent", "learning_rate": "fast"}, "`learning_rate`"),
         ({"method": "tent", "learning_rate": float("nan")}, "expected finite numbers, found nan"),

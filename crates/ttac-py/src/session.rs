@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ttac::checkpoint::{Header, export_bytes};
-use ttac::experiment::GateChoice;
-use ttac::gate::{GateConfig, GateStart};
+use ttac::experiment::{GateChoice, SharesChoice};
 use ttac::input::InputContract;
 use ttac::method::{MethodSpec, Prediction, Preset, method_names};
 use ttac::nearest;
@@ -23,7 +23,7 @@ use crate::model::Model;
 use crate::plain::{from_json, parse, to_json};
 
 /// The keyword arguments that are not constants of a method.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "model",
     "anchors",
     "method",
@@ -34,6 +34,7 @@ const OPTIONS: [&str; 12] = [
     "predict_first",
     "guard",
     "source_gate",
+    "shares",
     "arrival_rate",
     "seed",
 ];
@@ -47,7 +48,8 @@ const OPTIONS: [&str; 12] = [
 /// `queue` recent samples are learned from again, `queue_epochs` times for each batch, in steps of `minibatch` samples; with 0
 /// each batch is learned from once. `predict_first` answers before it learns. `guard` is what happens when adaptation goes
 /// wrong: `warn`, `stop` or `reset`, or a dictionary with bounds. `source_gate` keeps the source in charge while the stream
-/// fits it: `auto`, `open` or `off`; the preset `safe` has `auto`. With `arrival_rate`, in samples per second, batches that come
+/// fits it: `auto`, `open` or `off`; the preset `safe` has `auto`. `shares` corrects answers by the shares of the classes among
+/// recent samples: `recent` or `off`; the preset `safe` has `recent`. With `arrival_rate`, in samples per second, batches that come
 /// while the session is busy are answered and not learned from. `seed` is that of the order in a queue and of varied copies.
 ///
 /// A session belongs to one thread at a time: a call while another thread is inside is a `RuntimeError`, and changes nothing.
@@ -122,7 +124,7 @@ fn check_name(method: &MethodSpec, name: &str) -> PyResult<()> {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (model, anchors=None, method="ttac", *, preset="recommended", queue=0, queue_epochs=4, minibatch=256, predict_first=false, guard=None, source_gate=None, arrival_rate=None, seed=0, **settings))]
+    #[pyo3(signature = (model, anchors=None, method="ttac", *, preset="recommended", queue=0, queue_epochs=4, minibatch=256, predict_first=false, guard=None, source_gate=None, shares=None, arrival_rate=None, seed=0, **settings))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn build(
         model: &Bound<'_, Model>,
@@ -135,6 +137,7 @@ impl Session {
         predict_first: bool,
         guard: Option<&Bound<'_, PyAny>>,
         source_gate: Option<&str>,
+        shares: Option<&str>,
         arrival_rate: Option<f64>,
         seed: u64,
         settings: Option<&Bound<'_, PyDict>>,
@@ -156,7 +159,8 @@ impl Session {
                 Some(word @ Value::String(_)) => Guard::with_action(parse("guard", word)?),
                 Some(fields) => parse("guard", fields)?,
             },
-            gate: gate(source_gate, preset)?,
+            gate: GateChoice::config(word("source_gate", source_gate)?, preset),
+            shares: SharesChoice::config(word("shares", shares)?, preset),
             arrival_rate,
             seed,
             ..Protocol::default()
@@ -287,22 +291,9 @@ impl Session {
     }
 }
 
-/// Reads whether there is a gate; the preset `safe` has one unless it is refused.
-fn gate(choice: Option<&str>, preset: Preset) -> PyResult<Option<GateConfig>> {
-    let choice = match choice {
-        Some(word) => parse("source_gate", Value::from(word))?,
-        None if preset == Preset::Safe => GateChoice::Auto,
-        None => GateChoice::Off,
-    };
-    let start = match choice {
-        GateChoice::Off => return Ok(None),
-        GateChoice::Auto => GateStart::Closed,
-        GateChoice::Open => GateStart::Open,
-    };
-    Ok(Some(GateConfig {
-        start,
-        ..GateConfig::default()
-    }))
+/// Reads a word that an argument may be.
+fn word<T: DeserializeOwned>(name: &str, given: Option<&str>) -> PyResult<Option<T>> {
+    given.map(|word| parse(name, Value::from(word))).transpose()
 }
 
 /// Returns what every method does, by its name.

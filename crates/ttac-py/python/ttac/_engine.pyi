@@ -123,6 +123,7 @@ class Session:
         predict_first: bool = False,
         guard: Literal["warn", "stop", "reset"] | Mapping[str, Any] | None = None,
         source_gate: Literal["auto", "open", "off"] | None = None,
+        shares: Literal["recent", "off"] | None = None,
         arrival_rate: float | None = None,
         seed: int = 0,
         **settings: Any,

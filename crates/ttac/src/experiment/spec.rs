@@ -31,6 +31,25 @@ pub enum GateChoice {
     Open,
 }
 
+impl GateChoice {
+    /// Returns the gate of a choice. Where nobody chose, the preset `safe` has one and the others do not.
+    pub fn config(choice: Option<Self>, preset: Preset) -> Option<GateConfig> {
+        let by_preset = match preset {
+            Preset::Safe => Self::Auto,
+            Preset::Released | Preset::Recommended => Self::Off,
+        };
+        let start = match choice.unwrap_or(by_preset) {
+            Self::Off => return None,
+            Self::Auto => GateStart::Closed,
+            Self::Open => GateStart::Open,
+        };
+        Some(GateConfig {
+            start,
+            ..GateConfig::default()
+        })
+    }
+}
+
 /// Whether answers are corrected by the shares of the classes in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +58,20 @@ pub enum SharesChoice {
     Recent,
     /// They are the network's.
     Off,
+}
+
+impl SharesChoice {
+    /// Returns how answers are corrected. Where nobody chose, they are with the preset `safe` and not with the others.
+    pub fn config(choice: Option<Self>, preset: Preset) -> Option<SharesConfig> {
+        let by_preset = match preset {
+            Preset::Safe => Self::Recent,
+            Preset::Released | Preset::Recommended => Self::Off,
+        };
+        match choice.unwrap_or(by_preset) {
+            Self::Recent => Some(SharesConfig::default()),
+            Self::Off => None,
+        }
+    }
 }
 
 /// One experiment: which model meets which data, by which method, under which protocol.
@@ -211,6 +244,11 @@ impl Spec {
             capacity: self.queue,
             epochs: self.epochs.unwrap_or(QueueConfig::default().epochs),
         };
+        // Many passes see the whole set at once, whatever the preset.
+        let gate = self.gate.or(many.then_some(GateChoice::Off));
+        let gate = GateChoice::config(gate, self.preset);
+        let shares = self.shares.or(many.then_some(SharesChoice::Off));
+        let shares = SharesChoice::config(shares, self.preset);
         let protocol = Protocol {
             passes: if many {
                 Passes::Many {
@@ -233,43 +271,16 @@ impl Spec {
             },
             reset: self.reset,
             guard: self.guard,
-            gate: self.gate_config(many),
-            shares: self.shares_config(many),
+            gate: gate.map(|gate| GateConfig {
+                alarm: self.alarm,
+                ..gate
+            }),
+            shares,
             arrival_rate: self.speed,
             seed: self.seed,
         };
         protocol.validate_for(self.batch_size)?;
         Ok(protocol)
-    }
-
-    /// Returns the gate. Only the preset `safe` has one unless it is asked for, and many passes never have one.
-    fn gate_config(&self, many: bool) -> Option<GateConfig> {
-        let by_preset = match self.preset {
-            Preset::Safe if !many => GateChoice::Auto,
-            _ => GateChoice::Off,
-        };
-        let start = match self.gate.unwrap_or(by_preset) {
-            GateChoice::Off => return None,
-            GateChoice::Auto => GateStart::Closed,
-            GateChoice::Open => GateStart::Open,
-        };
-        Some(GateConfig {
-            start,
-            alarm: self.alarm,
-            ..GateConfig::default()
-        })
-    }
-
-    /// Returns how answers are corrected by recent shares. Only the preset `safe` does so unless it is asked for, and many passes never do.
-    fn shares_config(&self, many: bool) -> Option<SharesConfig> {
-        let by_preset = match self.preset {
-            Preset::Safe if !many => SharesChoice::Recent,
-            _ => SharesChoice::Off,
-        };
-        match self.shares.unwrap_or(by_preset) {
-            SharesChoice::Recent => Some(SharesConfig::default()),
-            SharesChoice::Off => None,
-        }
     }
 
     /// Returns the method with all its constants: those of the preset, and those that are set.

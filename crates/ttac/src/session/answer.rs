@@ -18,6 +18,9 @@ pub struct Answer {
     pub scores: Vec<f32>,
     /// How many classes the network has: the length of a row of `probabilities`.
     pub num_classes: usize,
+    /// The classes before answers were corrected by recent shares, if they are: in a run of a class the corrected ones fall into few
+    /// classes, which to a guard would look like a collapse.
+    pub(crate) uncorrected: Option<Vec<usize>>,
     /// What was learned from the batch, summed over all steps; losses are means over the steps.
     pub learned: Learned,
     /// What somebody should know.
@@ -48,6 +51,7 @@ impl Answer {
             probabilities,
             scores: values(scores),
             num_classes,
+            uncorrected: None,
             learned: Learned::nothing(),
             warnings: Vec::new(),
             alarm: None,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{RunState, Session};
 use crate::backbone::{Backbone, Network};
-use crate::experiment::Spec;
+use crate::experiment::{GateChoice, SharesChoice, Spec};
 use crate::gate::GateConfig;
 use crate::method::{Adapter, MethodSpec, Prediction, Preset};
 use crate::model::Model;
@@ -68,10 +68,9 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
     /// Chooses a method by name, with the constants of a preset.
     /// The preset `safe` comes with a gate, and with answers corrected by recent shares of the classes.
     pub fn preset(mut self, name: &str, preset: Preset) -> Self {
-        if preset == Preset::Safe {
-            self.protocol.gate = Some(GateConfig::default());
-            self.protocol.shares = Some(SharesConfig::default());
-        }
+        let protocol = &mut self.protocol;
+        protocol.gate = GateChoice::config(None, preset).or(protocol.gate);
+        protocol.shares = SharesChoice::config(None, preset).or(protocol.shares);
         self.method = Choice::Preset {
             name: name.to_owned(),
             preset,

@@ -136,7 +136,14 @@ impl<B: Backbone + Sync + 'static> Session<B> {
 
     /// Makes the answer of a batch that was learned from.
     fn answer(&mut self, scores: Tensor<2>) -> Answer {
-        Answer::of_scores(self.adapter.answer(scores))
+        if self.protocol.shares.is_none() {
+            return Answer::of_scores(scores);
+        }
+        let uncorrected = Answer::of_scores(scores.clone()).classes;
+        Answer {
+            uncorrected: Some(uncorrected),
+            ..Answer::of_scores(self.adapter.answer(scores))
+        }
     }
 
     /// Learns from an arriving batch in steps of at most `size` samples, then predicts all of it.

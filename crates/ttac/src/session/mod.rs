@@ -348,7 +348,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             batch: self.state.batches,
             classes: answer.num_classes,
             learned: &answer.learned,
-            predicted: &answer.classes,
+            predicted: answer.uncorrected.as_ref().unwrap_or(&answer.classes),
             finite_scores: answer.is_finite(),
         };
         let (guard, adapter, source) = (&self.protocol.guard, &self.adapter, &self.source);

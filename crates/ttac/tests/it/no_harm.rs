@@ -1,5 +1,6 @@
 //! Re-based norms, statistics by class, and the gate.
 
+use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use ttac::backbone::{
     Adaptable, Architecture, Backbone, InputForm, Network, NormMode, load_tensors, tensors,
