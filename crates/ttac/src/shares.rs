@@ -229,8 +229,7 @@ impl RecentShares {
                 let divergence: f64 = parts.map(|(ratio, share)| share * ratio * ratio.ln()).sum();
                 let SharesConfig { least, full, .. } = self.config;
                 strength = ((divergence - least) / (full - least)).clamp(0.0, 1.0);
-                // This also ends what is not a number.
-                if !(strength > 0.0) {
+                if strength.is_nan() || strength <= 0.0 {
                     return None;
                 }
             }
@@ -311,7 +310,7 @@ mod tests {
         RecentShares::new(config, CLASSES, None)
     }
 
-    fn values(scores: Tensor<2>) -> Vec<f32> {
+    fn values(scores: &Tensor<2>) -> Vec<f32> {
         scores.to_data().try_to_vec().unwrap()
     }
 
@@ -325,7 +324,7 @@ mod tests {
         let mut shares = shares();
         for _ in 0..20 {
             let batch = scores(&mixed(16));
-            assert_eq!(values(shares.answer(batch.clone())), values(batch));
+            assert_eq!(values(&shares.answer(batch.clone())), values(&batch));
         }
     }
 
@@ -335,7 +334,7 @@ mod tests {
         shares.answer(scores(&mixed(64)));
         let doubted = |sample: usize| (2, sample.is_multiple_of(4).then_some(1));
         let run: Vec<_> = (0..32).map(doubted).collect();
-        let answered = values(shares.answer(scores(&run)));
+        let answered = values(&shares.answer(scores(&run)));
         for row in answered.chunks_exact(CLASSES) {
             assert_eq!(crate::best(row).0, 2);
         }
@@ -345,7 +344,7 @@ mod tests {
     fn nothing_is_changed_before_a_window_was_seen() {
         let mut shares = shares();
         let run = scores(&[(2, None); 16]);
-        assert_eq!(values(shares.answer(run.clone())), values(run));
+        assert_eq!(values(&shares.answer(run.clone())), values(&run));
     }
 
     #[test]
@@ -365,7 +364,7 @@ mod tests {
             shares.answer(scores(&preferring));
         }
         let batch = scores(&preferring);
-        assert_eq!(values(shares.correct(batch.clone())), values(batch));
+        assert_eq!(values(&shares.correct(batch.clone())), values(&batch));
     }
 
     #[test]
