@@ -13,7 +13,7 @@ use crate::backbone::{
     Adaptable, Backbone, NormMode, ParameterKind, load_tensors, parameters, tensors,
 };
 use crate::norms::{Following, NormFollow, NormReference};
-use crate::optim::{Optimiser, OptimiserConfig};
+use crate::optim::{Optimiser, OptimiserConfig, brake};
 use crate::shares::RecentShares;
 use crate::{Error, Result, best};
 
@@ -31,9 +31,9 @@ pub struct NormUpdates {
     pub rebase: bool,
     /// By which rule the statistics follow. The rules that count images need reference moments.
     pub rule: NormFollow,
-    /// The source counts like this many images, of each class with the rule `classes`.
+    /// The source counts like this many images, of each class with the rules by class.
     pub prior_images: f64,
-    /// After this many images, of each class with the rule `classes`, statistics forget.
+    /// After this many images, of each class with the rules by class, statistics forget.
     pub window_images: f64,
     /// The share of every image in the statistics of its class, instead of the two numbers above. A small one is
     /// safe without a gate.
@@ -67,7 +67,7 @@ impl NormUpdates {
             Preset::Recommended => Self::warm(1.0),
             Preset::Safe => Self {
                 rebase: true,
-                rule: NormFollow::Classes,
+                rule: NormFollow::Auto,
                 prior_images: 16.0,
                 window_images: 200.0,
                 batch_gradients: true,
@@ -156,6 +156,8 @@ pub struct LearnerConfig {
     /// The longest gradient, relative to the length of the parameters it belongs to; longer ones are shortened
     /// to it. `None` allows any length.
     pub gradient_bound: Option<f64>,
+    /// How strongly the [`brake`] draws back to the source after each step; `None` for not at all.
+    pub brake: Option<f64>,
     /// How running norm statistics follow the target.
     pub norm: NormUpdates,
     /// Which norm statistics predictions use.
@@ -170,6 +172,7 @@ impl Default for LearnerConfig {
             optimiser: OptimiserConfig::SGD,
             learning_rate: 0.0,
             gradient_bound: None,
+            brake: None,
             norm: NormUpdates::default(),
             predicts: NormMode::Running,
         }
@@ -257,9 +260,8 @@ impl Learner {
         };
         let follows = norm.rule != NormFollow::Batches && !reference.layers.is_empty();
         let following = follows.then(|| {
-            let by_class = norm.rule == NormFollow::Classes;
             let images = (norm.prior_images, norm.window_images);
-            Following::new(&source, reference, by_class, images, norm.image_share)
+            Following::new(&source, reference, norm.rule, images, norm.image_share)
                 .with_batch_gradients(norm.batch_gradients)
         });
         Ok(Self::around(source, config, following))
@@ -405,9 +407,13 @@ impl Learner {
         let LearnerConfig {
             learning_rate,
             gradient_bound,
+            brake,
             ..
         } = self.config;
         self.student.step(loss, learning_rate, gradient_bound);
+        if let Some(strength) = brake {
+            self.student.brake(strength);
+        }
     }
 
     /// Returns the scores of a batch that was learned from: where it is predicted first, those `before` the step, of
@@ -522,6 +528,7 @@ trait Student: Send + Sync {
     fn frozen(&self) -> Box<dyn Classifier + Send + Sync>;
     fn follow_norms(&mut self, images: Tensor<4>, mode: NormMode);
     fn step(&mut self, loss: &Tensor<1>, learning_rate: f64, gradient_bound: Option<f64>);
+    fn brake(&mut self, strength: f64);
     fn discard(&self);
     fn reset(&mut self);
     fn weights(&self) -> BTreeMap<String, TensorData>;
@@ -571,6 +578,11 @@ impl<B: Backbone + Sync + 'static> Student for Pupil<B> {
             None => optimiser.step(learning_rate, network, loss),
             Some(bound) => optimiser.step_bounded(learning_rate, network, loss, bound),
         });
+    }
+
+    fn brake(&mut self, strength: f64) {
+        let network = self.network.take().expect("the network is put back");
+        self.network = Some(brake(network, &self.source, strength));
     }
 
     fn discard(&self) {

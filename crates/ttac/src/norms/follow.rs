@@ -1,6 +1,6 @@
 //! Norm statistics that follow the target image by image.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::module::ParamId;
@@ -23,11 +23,21 @@ pub enum NormFollow {
     Images,
     /// The same class by class, from the source's class statistics, so that a run of one class moves that class alone.
     Classes,
+    /// By images while the recent classes are mixed as in the source, by classes while they come in runs, and in between between.
+    Auto,
 }
 
-/// Images for which the source counts, and after which statistics forget, where a layer is too wide for statistics by class: measured for
-/// pooled statistics, whatever the numbers for a class are.
+/// Images for which the source counts, and after which statistics forget, in the pooled statistics of a rule by class: of a layer that is
+/// too wide for statistics by class, and of [`NormFollow::Auto`]. They were measured for pooled statistics, whatever the numbers for a
+/// class are.
 const POOLED: (f64, f64) = (64.0, 1024.0);
+
+/// How many images tell whether classes come in runs.
+const RECENT: usize = 256;
+
+/// The divergence of recent classes from the source's shares, in nats and above what chance makes of it, from which on they begin to count
+/// as a run, and from which on they do so fully. A network under a strong shift prefers some classes by up to the first.
+const RUN: (f64, f64) = (0.2, 0.4);
 
 /// A [`NormRule`] by which stored statistics follow the images of the target.
 ///
@@ -44,9 +54,15 @@ const POOLED: (f64, f64) = (64.0, 1024.0);
 /// The layer uses `m = sum_k s_k M_k` and `v = sum_k s_k (V_k + (M_k - m)^2)`, `s_k` the shares of the classes in the source. Groups start at
 /// the moments of the [`NormReference`], so before the first image this is what a re-based network has stored. A layer sees what was
 /// normalised by the new statistics of the layers before it.
+///
+/// Class by class is right while classes come in runs, but where they are mixed it is worse than pooled: under a strong shift many labels
+/// are wrong, and the classes that are seldom predicted stay where the source had them. [`NormFollow::Auto`] keeps both. With `w` from 0
+/// (the predicted classes of the last images are mixed as in the source) to 1 (they are not) it uses a mixture of the two, `w` the share of
+/// the classes; the pooled group follows the images with the share `1 - w` and the total of the classes with the share `w`, so that a run
+/// leaves no trace in it either.
 #[derive(Debug)]
 pub struct Following {
-    by_class: bool,
+    rule: NormFollow,
     prior: f64,
     window: f64,
     share: Option<f64>,
@@ -54,6 +70,8 @@ pub struct Following {
     shares: Vec<f64>,
     /// The classes of the images in the coming pass.
     labels: Vec<usize>,
+    /// How much they count as a run, from 0 to 1.
+    run: f64,
     initial: Groups,
     now: Mutex<Groups>,
 }
@@ -63,6 +81,8 @@ pub struct Following {
 struct Groups {
     /// Images of each class so far.
     counts: Vec<f64>,
+    /// The classes of the newest images, oldest first; kept by [`NormFollow::Auto`] alone.
+    recent: VecDeque<usize>,
     layers: BTreeMap<ParamId, LayerGroups>,
 }
 
@@ -76,18 +96,21 @@ struct LayerGroups {
     means: Vec<f64>,
     /// `[groups, channels]`.
     variances: Vec<f64>,
+    /// Mean and variance of all images beside those of the classes, `[channels]` each; kept by [`NormFollow::Auto`] alone.
+    pooled: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Clone for Following {
     fn clone(&self) -> Self {
         Self {
-            by_class: self.by_class,
+            rule: self.rule,
             prior: self.prior,
             window: self.window,
             share: self.share,
             batch_gradients: self.batch_gradients,
             shares: self.shares.clone(),
             labels: self.labels.clone(),
+            run: self.run,
             initial: self.initial.clone(),
             now: Mutex::new(self.groups().clone()),
         }
@@ -95,12 +118,12 @@ impl Clone for Following {
 }
 
 impl Following {
-    /// Starts at the source's moments. `by_class` is [`NormFollow::Classes`]; the source counts like `prior` images of a group, and
-    /// after `window` images a group forgets. With `share`, every image has that share of its group instead.
+    /// Starts at the source's moments. The source counts like `prior` images of a group, and after `window` images a group forgets. With
+    /// `share`, every image has that share of its group instead.
     pub fn new<B: Backbone>(
         network: &B,
         reference: &NormReference,
-        by_class: bool,
+        rule: NormFollow,
         (prior, window): (f64, f64),
         share: Option<f64>,
     ) -> Self {
@@ -111,31 +134,36 @@ impl Following {
         let movable = reference.movable().into_iter();
         let layers = movable.filter_map(|(layer, _, _)| {
             let id = *ids.get(&layer.keys.mean)?;
-            let (means, variances) = if by_class {
-                (layer.means.clone(), layer.variances.clone())
-            } else {
-                layer.total(&reference.shares)
+            let all = layer.total(&reference.shares);
+            let classes = (layer.means.clone(), layer.variances.clone());
+            let ((means, variances), pooled) = match rule {
+                NormFollow::Batches | NormFollow::Images => (all, None),
+                NormFollow::Classes => (classes, None),
+                NormFollow::Auto => (classes, (layer.groups() > 1).then_some(all)),
             };
             let groups = LayerGroups {
                 key: layer.keys.mean.clone(),
                 channels: layer.channels,
                 means,
                 variances,
+                pooled,
             };
             Some((id, groups))
         });
         let initial = Groups {
             counts: vec![0.0; reference.shares.len()],
+            recent: VecDeque::new(),
             layers: layers.collect(),
         };
         Self {
-            by_class,
+            rule,
             prior,
             window,
             share,
             batch_gradients: false,
             shares: reference.shares.clone(),
             labels: Vec::new(),
+            run: 0.0,
             now: Mutex::new(initial.clone()),
             initial,
         }
@@ -151,11 +179,20 @@ impl Following {
 
     /// Whether the classes of images make a difference.
     pub fn is_by_class(&self) -> bool {
-        self.by_class
+        matches!(self.rule, NormFollow::Classes | NormFollow::Auto)
     }
 
     /// Takes the classes of the images in the coming pass.
     pub fn begin(&mut self, labels: Vec<usize>) {
+        if self.rule == NormFollow::Auto {
+            let mut groups = self.groups();
+            groups.recent.extend(&labels);
+            let over = groups.recent.len().saturating_sub(RECENT.max(labels.len()));
+            groups.recent.drain(..over);
+            let run = run(&groups.recent, &self.shares);
+            drop(groups);
+            self.run = run;
+        }
         self.labels = labels;
     }
 
@@ -178,8 +215,13 @@ impl Following {
         let groups = self.groups();
         let counts = Array::F64(vec![groups.counts.len()], groups.counts.clone());
         arrays.insert("norms.counts", counts);
+        let recent = groups.recent.iter().map(|&class| class as u64).collect();
+        arrays.insert("norms.recent", Array::U64(recent));
         for layer in groups.layers.values() {
-            let parts = [("means", &layer.means), ("variances", &layer.variances)];
+            let mut parts = vec![("means", &layer.means), ("variances", &layer.variances)];
+            if let Some((mean, variance)) = &layer.pooled {
+                parts.extend([("pooled_mean", mean), ("pooled_variance", variance)]);
+            }
             for (part, values) in parts {
                 let array = Array::F64(vec![values.len()], values.clone());
                 arrays.insert(format!("norms.{}.{part}", layer.key), array);
@@ -190,22 +232,38 @@ impl Following {
     /// Reads back what [`save`](Self::save) added, without changing anything yet.
     pub fn read(&self, arrays: &mut Arrays) -> Result<SavedGroups> {
         let mut groups = self.initial.clone();
+        let invalid = |problem: &str| Error::Invalid {
+            what: "saved norm statistics",
+            problem: problem.to_owned(),
+        };
         groups.counts = arrays.f64("norms.counts", groups.counts.len())?;
-        for layer in groups.layers.values_mut() {
-            let size = layer.means.len();
-            layer.means = arrays.f64(&format!("norms.{}.means", layer.key), size)?;
-            layer.variances = arrays.f64(&format!("norms.{}.variances", layer.key), size)?;
-        }
-        let finite = |values: &[f64]| values.iter().all(|value| value.is_finite());
-        let layers = groups.layers.values();
-        if layers
-            .into_iter()
-            .any(|layer| !finite(&layer.means) || !finite(&layer.variances))
+        let Some(Array::U64(recent)) = arrays.0.remove("norms.recent") else {
+            return Err(invalid("there are no recent classes"));
+        };
+        groups.recent = recent.into_iter().map(|class| class as usize).collect();
+        if groups
+            .recent
+            .iter()
+            .any(|&class| class >= groups.counts.len())
         {
-            return Err(Error::Invalid {
-                what: "saved norm statistics",
-                problem: "some are not finite".to_owned(),
-            });
+            return Err(invalid("a recent class is none of the network's"));
+        }
+        let mut finite = true;
+        for layer in groups.layers.values_mut() {
+            let mut parts = vec![
+                ("means", &mut layer.means),
+                ("variances", &mut layer.variances),
+            ];
+            if let Some((mean, variance)) = &mut layer.pooled {
+                parts.extend([("pooled_mean", mean), ("pooled_variance", variance)]);
+            }
+            for (part, values) in parts {
+                *values = arrays.f64(&format!("norms.{}.{part}", layer.key), values.len())?;
+                finite &= values.iter().all(|value| value.is_finite());
+            }
+        }
+        if !finite {
+            return Err(invalid("some are not finite"));
         }
         Ok(SavedGroups(groups))
     }
@@ -243,20 +301,21 @@ impl NormRule for Following {
         moments: &ImageMoments,
     ) -> Option<(Vec<f32>, Vec<f32>)> {
         let mut groups = self.groups();
-        let Groups { counts, layers } = &mut *groups;
+        let Groups { counts, layers, .. } = &mut *groups;
         let layer = layers.get_mut(&layer.mean)?;
         let read = |tensor: &Tensor<2>| -> Vec<f32> {
             tensor.to_data().try_to_vec().expect("moments are f32")
         };
         let (means, variances) = (read(&moments.mean), read(&moments.variance));
+        let seen: f64 = counts.iter().sum();
+        let pooled = self.step(self.labels.len() as f64, seen, POOLED);
+        let all: Vec<usize> = (0..self.labels.len()).collect();
         if layer.means.len() == layer.channels {
-            let constants = if self.by_class {
-                POOLED
+            let step = if self.is_by_class() {
+                pooled
             } else {
-                (self.prior, self.window)
+                self.step(all.len() as f64, seen, (self.prior, self.window))
             };
-            let all: Vec<usize> = (0..self.labels.len()).collect();
-            let step = self.step(all.len() as f64, counts.iter().sum(), constants);
             layer.follow(0, &all, step, &means, &variances);
         } else {
             for (class, &seen) in counts.iter().enumerate() {
@@ -269,7 +328,18 @@ impl NormRule for Following {
                 }
             }
         }
-        let (mean, variance) = total(&layer.means, &layer.variances, &self.shares, layer.channels);
+        let by_class = total(&layer.means, &layer.variances, &self.shares, layer.channels);
+        let (mean, variance) = match layer.pooled.take() {
+            None => by_class,
+            Some((mut mean, mut variance)) => {
+                let step = pooled * (1.0 - self.run);
+                follow(&mut mean, &mut variance, &all, step, &means, &variances);
+                let pooled = mixture((mean, variance), &by_class, pooled * self.run);
+                let used = mixture(pooled.clone(), &by_class, self.run);
+                layer.pooled = Some(pooled);
+                used
+            }
+        };
         let single = |values: Vec<f64>| values.into_iter().map(|value| value as f32).collect();
         Some((single(mean), single(variance)))
     }
@@ -285,21 +355,71 @@ impl LayerGroups {
         means: &[f32],
         variances: &[f32],
     ) {
-        let count = images.len() as f64;
-        for channel in 0..self.channels {
-            let place = group * self.channels + channel;
-            let (mean, variance) = (self.means[place], self.variances[place]);
-            let (mut first, mut second) = (0.0, 0.0);
-            for &image in images {
-                let entry = image * self.channels + channel;
-                let offset = f64::from(means[entry]) - mean;
-                first += offset;
-                second += f64::from(variances[entry]) + offset * offset;
-            }
-            let moved = step * first / count;
-            self.means[place] = mean + moved;
-            let followed = variance + step * (second / count - variance) - moved * moved;
-            self.variances[place] = followed.max(0.0);
-        }
+        let place = group * self.channels..(group + 1) * self.channels;
+        let (mean, variance) = (&mut self.means[place.clone()], &mut self.variances[place]);
+        follow(mean, variance, images, step, means, variances);
     }
+}
+
+/// Moves a mean and a variance, `[channels]` each, by some images, whose moments are rows of `means` and `variances`, `[batch, channels]`.
+fn follow(
+    mean: &mut [f64],
+    variance: &mut [f64],
+    images: &[usize],
+    step: f64,
+    means: &[f32],
+    variances: &[f32],
+) {
+    let (count, channels) = (images.len() as f64, mean.len());
+    for (channel, (mean, variance)) in mean.iter_mut().zip(variance).enumerate() {
+        let (mut first, mut second) = (0.0, 0.0);
+        for &image in images {
+            let entry = image * channels + channel;
+            let offset = f64::from(means[entry]) - *mean;
+            first += offset;
+            second += f64::from(variances[entry]) + offset * offset;
+        }
+        let moved = step * first / count;
+        *mean += moved;
+        *variance = (*variance + step * (second / count - *variance) - moved * moved).max(0.0);
+    }
+}
+
+/// A mean and a variance, `[channels]` each.
+type Moments = (Vec<f64>, Vec<f64>);
+
+/// Returns the moments of a mixture in which the second part has a share.
+fn mixture((mut mean, mut variance): Moments, second: &Moments, share: f64) -> Moments {
+    let seconds = second.0.iter().zip(&second.1);
+    for ((mean, variance), (other, spread)) in mean.iter_mut().zip(&mut variance).zip(seconds) {
+        let offset = other - *mean;
+        // Written like this, shares of 0 and 1 give either part exactly.
+        *mean = (1.0 - share) * *mean + share * other;
+        let within = (1.0 - share) * *variance + share * spread;
+        *variance = within + share * (1.0 - share) * offset * offset;
+    }
+    (mean, variance)
+}
+
+/// Returns how much recent classes count as a run, from 0 to 1: by their divergence from the shares in the source, less `(K - 1) / 2n`,
+/// which is what chance makes of it.
+fn run(recent: &VecDeque<usize>, shares: &[f64]) -> f64 {
+    if recent.is_empty() {
+        return 0.0;
+    }
+    let samples = recent.len() as f64;
+    let mut counts = vec![0.0; shares.len()];
+    for &class in recent {
+        counts[class] += 1.0;
+    }
+    let parts = counts.iter().zip(shares).filter(|(count, _)| **count > 0.0);
+    // A class that the reference never met would make the divergence infinite.
+    let least = 1.0 / (samples * shares.len() as f64);
+    let terms = parts.map(|(count, share)| {
+        let found = count / samples;
+        found * (found / share.max(least)).ln()
+    });
+    let chance = (shares.len() as f64 - 1.0) / (2.0 * samples);
+    let above = terms.sum::<f64>() - chance - RUN.0;
+    (above / (RUN.1 - RUN.0)).clamp(0.0, 1.0)
 }

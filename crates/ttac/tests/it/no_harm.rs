@@ -8,8 +8,8 @@ use ttac::backbone::{
 use ttac::data::{Dataset, Samples, Shapes10, Split};
 use ttac::gate::{Calibration, CalibrationImages, GateConfig};
 use ttac::method::Preset;
-use ttac::norms::{Following, NormReference, ReferenceCollector};
-use ttac::optim::OptimiserConfig;
+use ttac::norms::{Following, NormFollow, NormReference, ReferenceCollector};
+use ttac::optim::{OptimiserConfig, brake};
 use ttac::shares::SharesConfig;
 use ttac::{Session, SourceStatistics};
 
@@ -113,7 +113,8 @@ fn gradients_of_the_batch_are_those_of_its_statistics() {
         let reference = reference(&network, &images, &[0, 1, 2, 3, 4, 0]);
         // A source that counts for nothing leaves the statistics of the batch alone.
         let follow = |prior, gradients| {
-            let following = Following::new(&network, &reference, false, (prior, 1e9), None);
+            let following =
+                Following::new(&network, &reference, NormFollow::Images, (prior, 1e9), None);
             let mut following = following.with_batch_gradients(gradients);
             following.begin(vec![0; 6]);
             following
@@ -167,7 +168,8 @@ fn re_basing_leaves_what_a_network_computes() {
         }
         // A re-based network gives the same with the statistics of the very images it was re-based on.
         let following = {
-            let mut following = Following::new(&rebased, &reference, true, (1e6, 1e9), None);
+            let mut following =
+                Following::new(&rebased, &reference, NormFollow::Auto, (1e6, 1e9), None);
             following.begin(vec![0, 1, 2, 3, 4, 0]);
             following
         };
@@ -414,4 +416,70 @@ fn anchors_keep_reference_and_calibration_in_their_file() {
             );
         }
     }
+}
+
+#[test]
+fn norms_follow_images_while_classes_are_mixed_and_classes_while_they_come_in_runs() {
+    let (name, architecture) = families().swap_remove(0);
+    let (network, images) = network_and_images(&architecture);
+    let reference = reference(&network, &images, &[0, 1, 2, 3, 4, 0]);
+    let followed = |rule, constants, labels: &[usize]| {
+        let mut following = Following::new(&network, &reference, rule, constants, None);
+        following.begin(labels.to_vec());
+        let scores = network.forward(images.clone(), NormMode::Ruled(&following));
+        following.finish();
+        values(&scores)
+    };
+    let by_class = (16.0, 200.0);
+    let mixed = [0, 1, 2, 3, 4, 0];
+    // The constants of pooled statistics beside those of classes.
+    let pooled = followed(NormFollow::Images, (64.0, 1024.0), &mixed);
+    assert_eq!(
+        followed(NormFollow::Auto, by_class, &mixed),
+        pooled,
+        "{name}"
+    );
+    let run = [2; 6];
+    let classes = followed(NormFollow::Classes, by_class, &run);
+    assert_eq!(
+        followed(NormFollow::Auto, by_class, &run),
+        classes,
+        "{name}"
+    );
+    assert_ne!(classes, followed(NormFollow::Images, (64.0, 1024.0), &run));
+}
+
+#[test]
+fn the_brake_draws_back_by_the_drift_and_moves_nothing_else() {
+    let (_, architecture) = families().swap_remove(0);
+    let (source, _) = network_and_images(&architecture);
+    // Everything that can learn is three times as long as in the source, so the drift is two.
+    let mut moved = tensors(&source);
+    for (key, data) in &mut moved {
+        let tripled = data.try_to_vec::<f32>().unwrap().into_iter();
+        let tripled: Vec<f32> = tripled.map(|value| 3.0 * value).collect();
+        if !key.contains("running_") {
+            *data = TensorData::new(tripled, data.shape().clone());
+        }
+    }
+    let network = load_tensors(source.clone(), &moved).trainable(Adaptable::All);
+    let braked = tensors(&brake(network, &source, 0.25).valid());
+    for (key, before) in tensors(&source) {
+        let expected = if key.contains("running_") { 1.0 } else { 2.0 };
+        let values = |data: &TensorData| data.try_to_vec::<f32>().unwrap();
+        for (before, after) in values(&before).iter().zip(values(&braked[&key])) {
+            // One product and one difference in single precision.
+            let error = (after - expected * before).abs();
+            assert!(
+                error <= 1e-5 * before.abs().max(1e-3),
+                "{key}: {before} {after}"
+            );
+        }
+    }
+    let still = source.clone().trainable(Adaptable::All);
+    let still = tensors(&brake(still, &source, 0.25).valid());
+    assert!(
+        still == tensors(&source),
+        "where nothing moved nothing is drawn back"
+    );
 }

@@ -5,7 +5,7 @@ use super::{Assignment, SourceKind, State, Ttac, TtacConfig};
 use crate::backbone::Adaptable;
 use crate::method::entry::Built;
 use crate::method::learner::rows;
-use crate::method::{Classifier, Head, LearnerConfig};
+use crate::method::{Classifier, Head, Layers, LearnerConfig};
 use crate::stats::{
     CovarianceKind, Gaussian, PseudoLabelFilter, RunningGaussian, SoftMoment, SourceStatistics,
 };
@@ -54,6 +54,11 @@ pub(super) fn build(
             (Some(anchors), state)
         }
     };
+    let learning_rate = if network.has_layers(Layers::BatchNorms) {
+        config.learning_rate
+    } else {
+        config.learning_rate * config.norm_free_rate
+    };
     let learner = LearnerConfig {
         adapts: if config.contrastive && config.train_projection {
             Adaptable::FeaturesAndHeads
@@ -61,8 +66,9 @@ pub(super) fn build(
             Adaptable::Features
         },
         gradient_bound: config.gradient_bound,
+        brake: config.brake,
         norm: config.norm,
-        ..LearnerConfig::stepping(config.optimiser, config.learning_rate)
+        ..LearnerConfig::stepping(config.optimiser, learning_rate)
     };
     let method = Ttac {
         config,
