@@ -193,6 +193,16 @@ impl Optimiser {
         self.inner.step(learning_rate, module, gradients)
     }
 
+    /// Makes one step along gradients that were computed elsewhere, and returns the moved module.
+    pub(crate) fn step_along<M: Module>(
+        &mut self,
+        learning_rate: f64,
+        module: M,
+        gradients: GradientsParams,
+    ) -> M {
+        self.inner.step(learning_rate, module, gradients)
+    }
+
     /// Forgets momenta and moments.
     pub fn reset(&mut self) {
         self.inner = self.config.build();

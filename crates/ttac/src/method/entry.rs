@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::classifier::{Classifier, Head, Layers};
 use super::{FirstPasses, LearnerConfig, Method};
+use crate::data::BatchAugmentation;
 use crate::stats::SourceStatistics;
 use crate::{Error, Result};
 
@@ -16,6 +17,7 @@ static METHODS: &[&dyn AnyEntry] = &[
     &super::bn::ENTRY,
     &super::tent::ENTRY,
     &super::eta::ENTRY,
+    &super::roid::ENTRY,
     &super::t3a::ENTRY,
     &super::shot::ENTRY,
     &super::ttt_r::ENTRY,
@@ -57,6 +59,8 @@ pub enum Wants {
     Contrastive,
     /// This many cropped, flipped and turned copies of each image.
     Turned(usize),
+    /// This many copies of the batch, each varied in one way for all of its images.
+    Augmented(usize, BatchAugmentation),
 }
 
 /// What a method needs, as data, so that protocols and checks need not ask the method itself.

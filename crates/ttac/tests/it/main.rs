@@ -58,6 +58,9 @@ mod method_parity;
 /// ETA beside its fixture: batches without a step, resets, and what the loss is divided by.
 mod eta;
 
+/// ROID and CMF beside their fixtures: parts switched off, what goes back, short batches, what is refused.
+mod roid;
+
 /// The small world that tests of methods and sessions live in.
 mod world;
 

@@ -11,9 +11,10 @@ use ttac::backbone::{Architecture, Backbone, Network, load_tensors};
 use ttac::checkpoint::Augmentation;
 use ttac::data::SampleId;
 use ttac::method::{
-    Adapter, Assignment, BnConfig, ClassGate, EpochGate, EtaConfig, GlobalPart, Learned,
-    MethodSpec, Minibatch, NormSource, Posteriors, Prediction, QueueState, ShotConfig, Stage,
-    T3aConfig, TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
+    Adapter, Assignment, BnConfig, ClassGate, ContinualFilter, EpochGate, EtaConfig, GlobalPart,
+    Learned, MethodSpec, Minibatch, NormSource, Posteriors, Prediction, QueueState, RoidConfig,
+    ShotConfig, Stage, T3aConfig, TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig,
+    Views,
 };
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{
@@ -158,14 +159,17 @@ impl Case {
     /// One step on each arriving batch; `logits` are those after it, or before.
     fn run(mut self, method: &mut Adapter, order: Prediction) {
         let images = self.images("stream");
-        let views = self.config["inputs"]["view1"].is_object();
-        let views = views.then(|| [self.images("view1"), self.images("view2")]);
+        let views = ["view1", "view2"].map(|view| {
+            let is_given = self.config["inputs"][view].is_object();
+            is_given.then(|| self.images(view))
+        });
         let batch = self.batch();
         let (mut scores, mut learned) = (Vec::new(), Vec::new());
         for start in (0..images.dims()[0]).step_by(batch) {
             let slice = |images: &Tensor<4>| images.clone().slice_dim(0, start..start + batch);
-            let views = views.as_ref().map(|[first, second]| Views {
-                images: Tensor::cat(vec![slice(first), slice(second)], 0),
+            let copies: Vec<Tensor<4>> = views.iter().flatten().map(slice).collect();
+            let views = (!copies.is_empty()).then(|| Views {
+                images: Tensor::cat(copies, 0),
                 turns: Vec::new(),
             });
             let arriving = minibatch(start, batch, slice(&images), views);
@@ -466,6 +470,29 @@ fn eta_learns_from_what_is_certain_and_new() {
     };
     let mut method = case.build("eta", &config);
     case.run(&mut method, Prediction::PredictFirst);
+}
+
+#[test]
+fn roid_and_cmf_go_back_after_each_step() {
+    for name in ["roid", "cmf"] {
+        let case = Case::open(name);
+        let filter = (name == "cmf").then(|| ContinualFilter {
+            noise: case.number("filter_noise"),
+            reference_parameters: case.number("filter_reference_parameters"),
+            source_share: case.number("filter_source_share"),
+            least_memory: case.number("filter_least_memory"),
+        });
+        let config = RoidConfig {
+            optimiser: OptimiserConfig::ADAM,
+            learning_rate: case.number("learning_rate"),
+            sharpness: case.number("sharpness"),
+            average_share: case.number("average_share"),
+            source_share: case.number("source_share"),
+            filter,
+            ..RoidConfig::default()
+        };
+        case.run_method(name, &config, Prediction::PredictFirst);
+    }
 }
 
 #[test]

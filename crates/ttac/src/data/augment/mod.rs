@@ -21,6 +21,7 @@
 mod cloud;
 mod colour;
 mod crop;
+mod whole_batch;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -32,6 +33,7 @@ use crate::rng::Purpose;
 
 pub use colour::Adjustment;
 pub use crop::Crop;
+pub use whole_batch::{BatchAugmentation, BatchVariation, Padding, Tone};
 
 /// Which of its many variations an image gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
