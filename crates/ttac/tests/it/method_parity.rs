@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
-use ttac::backbone::{Architecture, Backbone, Network, load_tensors};
+use ttac::backbone::{Architecture, Backbone, Network, ParameterKind, load_tensors, parameters};
 use ttac::checkpoint::Augmentation;
 use ttac::data::SampleId;
 use ttac::method::{
-    Adapter, Assignment, BnConfig, ClassGate, ContinualFilter, EpochGate, EtaConfig, GlobalPart,
-    Learned, MethodSpec, Minibatch, NormSource, Posteriors, Prediction, QueueState, RoidConfig,
-    ShotConfig, Stage, T3aConfig, TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig,
-    Views,
+    Adapter, Affinity, Assignment, BnConfig, ClassGate, ContinualFilter, CottaConfig, EpochGate,
+    EtaConfig, GlobalPart, LameConfig, Learned, MethodSpec, Minibatch, NormSource, Posteriors,
+    Prediction, QueueState, RoidConfig, SarConfig, ShotConfig, Stage, T3aConfig, TentConfig,
+    TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
 };
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{
-    Alignment, Covariance, FilterConfig, Gaussian, KlDirection, Origin, SoftMoment, SourceLabels,
-    SourceStatistics,
+    Alignment, Covariance, FilterConfig, Gaussian, Importance, KlDirection, Origin, SoftMoment,
+    SourceLabels, SourceStatistics,
 };
 
 use crate::fixture::{Fixture, filled, labels, path, values};
@@ -141,6 +141,7 @@ impl Case {
             projection_alignment: alignment("projections"),
             norms: None,
             calibration: None,
+            importance: importance(&self.fixture, &self.network),
         }
     }
 
@@ -293,6 +294,20 @@ impl Case {
         }
         self.fixture.expect("after", self.tolerance);
     }
+}
+
+/// The importance of the norms' scales and shifts, where a fixture has one.
+fn importance(fixture: &Fixture, network: &Network) -> Option<Importance> {
+    if fixture.keys("importance.").is_empty() {
+        return None;
+    }
+    let affine = parameters(network).into_iter();
+    let affine = affine.filter(|parameter| parameter.kind == ParameterKind::Affine);
+    let values = affine.flat_map(|one| fixture.numbers(&format!("importance.{}", one.key)));
+    Some(Importance {
+        images: 128,
+        values: values.map(|value| value as f32).collect(),
+    })
 }
 
 fn gaussian(mean: Vec<f64>, covariance: Vec<f64>) -> Gaussian {
@@ -458,18 +473,66 @@ fn tent_predicts_by_the_pass_it_learns_from() {
 }
 
 #[test]
-fn eta_learns_from_what_is_certain_and_new() {
-    let case = Case::open("eta");
-    let config = EtaConfig {
-        optimiser: OptimiserConfig::ADAM,
+fn eta_eata_and_rdumb_learn_from_what_is_certain_and_new() {
+    for name in ["eta", "eata", "rdumb"] {
+        let case = Case::open(name);
+        let optional = |constant: &str| case.config["constants"][constant].as_f64();
+        let config = EtaConfig {
+            optimiser: OptimiserConfig::ADAM,
+            learning_rate: case.number("learning_rate"),
+            entropy_margin: case.number("entropy_margin"),
+            similarity_threshold: case.number("similarity_threshold"),
+            average_share: case.number("average_share"),
+            penalty_weight: optional("penalty_weight").unwrap_or(0.0),
+            reset_period: optional("reset_period").map(|period| period as u64),
+            ..EtaConfig::default()
+        };
+        let mut method = case.build(name, &config);
+        case.run(&mut method, Prediction::PredictFirst);
+    }
+}
+
+#[test]
+fn sar_steps_by_the_gradient_up_the_slope() {
+    let case = Case::open("sar");
+    let config = SarConfig {
+        optimiser: sgd(&case),
         learning_rate: case.number("learning_rate"),
         entropy_margin: case.number("entropy_margin"),
-        similarity_threshold: case.number("similarity_threshold"),
+        radius: case.number("radius"),
+        recovery_entropy: case.number("recovery_entropy"),
         average_share: case.number("average_share"),
-        ..EtaConfig::default()
+        ..SarConfig::default()
     };
-    let mut method = case.build("eta", &config);
-    case.run(&mut method, Prediction::PredictFirst);
+    case.run_method("sar", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn cotta_learns_from_its_teacher() {
+    let case = Case::open("cotta");
+    let config = CottaConfig {
+        optimiser: sgd(&case),
+        learning_rate: case.number("learning_rate"),
+        copies: 2,
+        confidence_threshold: case.number("confidence_threshold"),
+        teacher_share: case.number("teacher_share"),
+        restore_probability: 0.0,
+        ..CottaConfig::default()
+    };
+    case.run_method("cotta", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn lame_moves_predictions_to_those_of_neighbours() {
+    for (name, affinity) in [("lame", Affinity::Rbf), ("lame-nearest", Affinity::Nearest)] {
+        let case = Case::open(name);
+        let config = LameConfig {
+            affinity,
+            neighbours: case.number("neighbours") as usize,
+            ..LameConfig::default()
+        };
+        case.run_method("lame", &config, Prediction::PredictFirst);
+    }
 }
 
 #[test]
