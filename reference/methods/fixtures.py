@@ -40,6 +40,7 @@ SAR = {
     "recovery_entropy": 0.2,
     "average_share": 0.1,
 }
+DEYO = ADAM | {"entropy_margin": 0.5, "weight_margin": 0.4, "fall_threshold": 0.05}
 COTTA = SGD | {"confidence_threshold": 0.87, "teacher_share": 0.1}
 ROID = ADAM | {"sharpness": 3.0, "average_share": 0.1, "source_share": 0.01}
 # The small network has few parameters; a filter that is meant for many would never move.
@@ -96,6 +97,8 @@ CASES = {
     "eata": (methods.eta, PLAIN, EATA, {"stream": "stream.11"}),
     "rdumb": (methods.eta, PLAIN, ETA | {"reset_period": 4}, {"stream": "stream.11"}),
     "sar": (methods.sar, PLAIN, SAR, {}),
+    "come": (methods.tent, PLAIN, ADAM | {"uncertainty": "opinion"}, {}),
+    "deyo": (methods.deyo, PLAIN, DEYO, {"varied": True}),
     "cotta": (methods.cotta, PLAIN, COTTA, {"views": True}),
     "lame": (methods.lame, PLAIN, {"affinity": "rbf", "neighbours": 5}, {}),
     "lame-nearest": (methods.lame, PLAIN, {"affinity": "nearest", "neighbours": 1}, {}),

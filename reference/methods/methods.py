@@ -88,6 +88,16 @@ def entropy(logits):
     return -(log_probability.exp() * log_probability).sum(1)
 
 
+def opinion_entropy(logits):
+    """COME: entropy with a share for doubt; the length of the logits has no gradient."""
+    length = logits.norm(dim=1, keepdim=True)
+    evidence = (logits / length * length.detach()).exp()
+    classes = logits.shape[1]
+    total = evidence.sum(1, keepdim=True) + classes
+    shares = torch.cat([evidence / total, classes / total], 1) + 1e-7
+    return -(shares * shares.log()).sum(1)
+
+
 def information_maximisation(logits):
     """Information maximisation: certain on each sample, diverse on average."""
     average = F.softmax(logits, 1).mean(0)
@@ -292,11 +302,12 @@ def affine_adam(case):
 
 
 def tent(case):
-    """TENT: entropy, norm weights and biases, batch statistics always; running ones do not move."""
+    """TENT: entropy, norm weights and biases, batch statistics always; running ones do not move. COME is TENT on opinions."""
     optimiser = affine_adam(case)
+    measure = opinion_entropy if getattr(case.c, "uncertainty", "entropy") == "opinion" else entropy
     for images in case.batches:
         logits = classify(case.net, images)
-        step(optimiser, case.record.loss(entropy=entropy(logits).mean()))
+        step(optimiser, case.record.loss(entropy=measure(logits).mean()))
         with torch.no_grad():
             case.record.add(logits=logits, logits_after=classify(case.net, images))
 
@@ -398,6 +409,30 @@ def sar(case):
                     p.copy_(s)
             optimiser, average = sgd(trained, c), None
         record.add(accepted=still, pseudo_label=logits.argmax(1), recovered=torch.tensor(recovered))
+        with torch.no_grad():
+            record.add(logits=logits, logits_after=classify(case.net, images))
+
+
+def deyo(case):
+    """DeYO: entropy of certain samples whose probability falls when their patches are shuffled; the shuffled images are given."""
+    c, record, optimiser = case.c, case.record, affine_adam(case)
+    largest = math.log(case.classes)
+    for images, shuffled in zip(case.batches, case.varied.split(len(case.batches[0]))):
+        logits = classify(case.net, images)
+        uncertainty, posterior = entropy(logits), F.softmax(logits.detach(), 1)
+        certain = uncertainty.detach() < c.entropy_margin * largest
+        record.margin("entropy", uncertainty.detach() - c.entropy_margin * largest)
+        confidence, label = posterior.max(1)
+        with torch.no_grad():
+            after = F.softmax(classify(case.net, shuffled[certain]), 1)
+        fall = torch.zeros_like(confidence)
+        fall[certain] = confidence[certain] - after.gather(1, label[certain, None])[:, 0]
+        record.margin("fall", (fall - c.fall_threshold)[certain])
+        accepted = certain & (fall > c.fall_threshold)
+        assert accepted.any()
+        weight = (c.weight_margin * largest - uncertainty.detach()).exp() + fall.exp()
+        step(optimiser, record.loss(entropy=(weight * uncertainty)[accepted].mean()))
+        record.add(certain=certain, accepted=accepted, pseudo_label=label)
         with torch.no_grad():
             record.add(logits=logits, logits_after=classify(case.net, images))
 

@@ -18,6 +18,7 @@ static METHODS: &[&dyn AnyEntry] = &[
     &super::tent::ENTRY,
     &super::eta::ENTRY,
     &super::sar::ENTRY,
+    &super::deyo::ENTRY,
     &super::roid::ENTRY,
     &super::cotta::ENTRY,
     &super::lame::ENTRY,
@@ -64,6 +65,8 @@ pub enum Wants {
     Turned(usize),
     /// This many copies of the batch, each varied in one way for all of its images.
     Augmented(usize, BatchAugmentation),
+    /// One copy of each image, cut into this many patches along each side, which change places.
+    Shuffled(usize),
 }
 
 /// What a method needs, as data, so that protocols and checks need not ask the method itself.

@@ -1,7 +1,7 @@
 //! ETA: entropy minimisation on samples that are certain and tell something new. EATA, which holds on to what matters to the
 //! source, and RDumb, which goes back to the source now and then.
 
-use burn::tensor::{Tensor, TensorData, activation::log_softmax};
+use burn::tensor::{Tensor, TensorData, activation::softmax};
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Variant};
@@ -11,6 +11,7 @@ use super::{
     Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Observed,
     Prediction, Preset, Stage,
 };
+use crate::loss::Uncertainty;
 use crate::optim::OptimiserConfig;
 use crate::stats::SourceStatistics;
 use crate::{Error, Result};
@@ -70,6 +71,8 @@ pub struct EtaConfig {
     pub optimiser: OptimiserConfig,
     /// Its learning rate; 0.001 for CIFAR, 0.00025 for ImageNet.
     pub learning_rate: f64,
+    /// By which measure predictions are uncertain; `opinion` is COME.
+    pub uncertainty: Uncertainty,
     /// A sample is certain if its entropy is below this share of the largest one, `ln K`.
     pub entropy_margin: f64,
     /// A certain sample is new if the cosine between its prediction and the average prediction is below this; 0.4
@@ -91,6 +94,7 @@ impl Default for EtaConfig {
         Self {
             optimiser: OptimiserConfig::ADAM,
             learning_rate: 1e-3,
+            uncertainty: Uncertainty::Entropy,
             entropy_margin: 0.4,
             similarity_threshold: 0.4,
             average_share: 0.1,
@@ -286,9 +290,8 @@ impl Eta {
             self.batches += 1;
         }
         let logits = learner.training_scores(images.clone());
-        let log_probabilities = log_softmax(logits.clone(), 1);
-        let probabilities = log_probabilities.clone().exp();
-        let entropies = -(probabilities.clone() * log_probabilities).sum_dim(1);
+        let probabilities = softmax(logits.clone().without_autodiff(), 1);
+        let entropies = self.config.uncertainty.of(logits.clone());
         let (certainty, probabilities) = (rows(&entropies), rows(&probabilities));
         let selected = self.selected(&certainty, &probabilities);
         let mut learned = Learned {

@@ -12,7 +12,7 @@ use super::{
     Prediction, Stage,
 };
 use crate::backbone::Adaptable;
-use crate::loss::entropies;
+use crate::loss::Uncertainty;
 use crate::optim::OptimiserConfig;
 use crate::{Error, Result};
 
@@ -54,6 +54,8 @@ pub struct SarConfig {
     pub optimiser: OptimiserConfig,
     /// Its learning rate; 0.001 for CIFAR, 0.00025 for ImageNet.
     pub learning_rate: f64,
+    /// By which measure predictions are uncertain; `opinion` is COME.
+    pub uncertainty: Uncertainty,
     /// A sample is certain if its entropy is below this share of the largest one, `ln K`.
     pub entropy_margin: f64,
     /// How far up the slope the gradient is taken.
@@ -73,6 +75,7 @@ impl Default for SarConfig {
         Self {
             optimiser: OptimiserConfig::SGD,
             learning_rate: 1e-3,
+            uncertainty: Uncertainty::Entropy,
             entropy_margin: 0.4,
             radius: 0.05,
             recovery_entropy: 0.2,
@@ -162,7 +165,7 @@ impl Sar {
     fn step(&mut self, learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
         let logits = learner.training_scores(images.clone());
         let [count, _] = logits.dims();
-        let uncertainty = entropies(logits.clone());
+        let uncertainty = self.config.uncertainty.of(logits.clone());
         let certain = self.certain(&uncertainty, 0..count);
         let mut losses = Vec::new();
         let mut accepted = 0;
@@ -174,7 +177,8 @@ impl Sar {
             let first = learner.gradient(&select(uncertainty, &certain).mean());
             with_network_uphill(learner, &first, self.config.radius, |learner| {
                 // All images again, because they make the statistics of the batch together.
-                let uphill = entropies(learner.varied_scores(images.clone()));
+                let uphill = learner.varied_scores(images.clone());
+                let uphill = self.config.uncertainty.of(uphill);
                 let still = self.certain(&uphill, certain.iter().copied());
                 if still.is_empty() {
                     let _ = uphill.sum().backward();

@@ -4,7 +4,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use rand::RngExt;
 
 use crate::checkpoint::Augmentation;
-use crate::data::{BatchVariation, Draw, Images, SampleId, Samples, augment, rotate};
+use crate::data::{
+    BatchVariation, Draw, Images, SampleId, Samples, augment, rotate, shuffle_patches,
+};
 use crate::input::InputContract;
 use crate::method::{Views, Wants};
 use crate::{Error, Result};
@@ -62,6 +64,22 @@ impl Copies<'_> {
             Wants::Turned(copies) => {
                 let turned = self.turned(copies, ids, samples, draw)?;
                 Ok(Some(turned))
+            }
+            Wants::Shuffled(patches) => {
+                let images = samples.as_images()?;
+                let size = [images.height, images.width];
+                let pairs = ids.iter().zip(images.each());
+                let pixels = pairs.flat_map(|(&id, image)| {
+                    shuffle_patches(image, size, patches, &mut draw(0).rng(id))
+                });
+                let shuffled = Images {
+                    pixels: pixels.collect(),
+                    ..*images
+                };
+                Ok(Some(Views {
+                    images: self.normalise(&Samples::Images(shuffled))?,
+                    turns: Vec::new(),
+                }))
             }
             Wants::Augmented(copies, augmentation) => {
                 let images = samples.as_images()?;

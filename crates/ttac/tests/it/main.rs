@@ -61,6 +61,9 @@ mod eta;
 /// SAR beside its fixture: coasting, the way back, what stays of the last stage.
 mod sar;
 
+/// `DeYO` beside its fixture: one patch, batches without a step, what is refused.
+mod deyo;
+
 /// CoTTA beside its fixture: restores, the teacher, who answers.
 mod cotta;
 

@@ -10,11 +10,12 @@ use serde_json::Value;
 use ttac::backbone::{Architecture, Backbone, Network, ParameterKind, load_tensors, parameters};
 use ttac::checkpoint::Augmentation;
 use ttac::data::SampleId;
+use ttac::loss::Uncertainty;
 use ttac::method::{
-    Adapter, Affinity, Assignment, BnConfig, ClassGate, ContinualFilter, CottaConfig, EpochGate,
-    EtaConfig, GlobalPart, LameConfig, Learned, MethodSpec, Minibatch, NormSource, Posteriors,
-    Prediction, QueueState, RoidConfig, SarConfig, ShotConfig, Stage, T3aConfig, TentConfig,
-    TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
+    Adapter, Affinity, Assignment, BnConfig, ClassGate, ContinualFilter, CottaConfig, DeyoConfig,
+    EpochGate, EtaConfig, GlobalPart, LameConfig, Learned, MethodSpec, Minibatch, NormSource,
+    Posteriors, Prediction, QueueState, RoidConfig, SarConfig, ShotConfig, Stage, T3aConfig,
+    TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
 };
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{
@@ -505,6 +506,32 @@ fn sar_steps_by_the_gradient_up_the_slope() {
         ..SarConfig::default()
     };
     case.run_method("sar", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn come_minimises_the_entropy_of_opinions() {
+    let case = Case::open("come");
+    let config = TentConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        uncertainty: Uncertainty::Opinion,
+        ..TentConfig::default()
+    };
+    case.run_method("tent", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn deyo_learns_from_predictions_that_rest_on_shapes() {
+    let case = Case::open("deyo");
+    let config = DeyoConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        entropy_margin: case.number("entropy_margin"),
+        weight_margin: case.number("weight_margin"),
+        fall_threshold: case.number("fall_threshold"),
+        ..DeyoConfig::default()
+    };
+    case.run_method("deyo", &config, Prediction::PredictFirst);
 }
 
 #[test]

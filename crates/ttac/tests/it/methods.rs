@@ -94,6 +94,7 @@ fn threads_do_not_change_a_bit() {
         "tent",
         "eata",
         "sar",
+        "deyo",
         "roid",
         "cotta",
         "lame",

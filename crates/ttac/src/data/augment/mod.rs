@@ -21,6 +21,7 @@
 mod cloud;
 mod colour;
 mod crop;
+mod patches;
 mod whole_batch;
 
 use rand::Rng;
@@ -33,6 +34,7 @@ use crate::rng::Purpose;
 
 pub use colour::Adjustment;
 pub use crop::Crop;
+pub use patches::shuffle_patches;
 pub use whole_batch::{BatchAugmentation, BatchVariation, Padding, Tone};
 
 /// Which of its many variations an image gets.
