@@ -16,6 +16,7 @@ import formula
 import generate as parity
 import methods
 import nets
+import variations
 import world
 
 parity.FIXTURES = HERE.parents[1] / "crates/ttac/tests/fixtures/methods"
@@ -30,6 +31,26 @@ NUDGE, TRIALS = 1e-6, 10
 SGD = {"learning_rate": 0.01, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-3, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8}
 ETA = ADAM | {"entropy_margin": 0.4, "similarity_threshold": 0.4, "average_share": 0.1}
+EATA = ETA | {"penalty_weight": 20.0, "importance_batch": 64}
+SAR = {
+    "learning_rate": 0.05,
+    "momentum": 0.9,
+    "entropy_margin": 0.4,
+    "radius": 0.05,
+    "recovery_entropy": 0.2,
+    "average_share": 0.1,
+}
+DEYO = ADAM | {"entropy_margin": 0.5, "weight_margin": 0.4, "fall_threshold": 0.05}
+COTTA = SGD | {"confidence_threshold": 0.87, "teacher_share": 0.1}
+ROID = ADAM | {"sharpness": 3.0, "average_share": 0.1, "source_share": 0.01}
+# The small network has few parameters; a filter that is meant for many would never move.
+CMF = ROID | {
+    "source_share": 0.1,
+    "filter_noise": 0.05,
+    "filter_reference_parameters": 200.0,
+    "filter_source_share": 0.05,
+    "filter_least_memory": 0.89,
+}
 SHOT = {"learning_rate": 1e-3, "momentum": 0.9, "confidence_threshold": 0.9, "pseudo_label_weight": 0.1}
 TFA = SGD | {"ring_length": 32, "feature_sigma": 0.05, "alignment_anchor_batch": 32}
 NT_XENT = {"temperature": 0.5, "base_temperature": 0.07}
@@ -73,6 +94,16 @@ CASES = {
     "bn-queue": (methods.bn_queue, PLAIN, ORDERS, {}),
     "tent": (methods.tent, PLAIN, ADAM, {}),
     "eta": (methods.eta, PLAIN, ETA, {"stream": "stream.11"}),
+    "eata": (methods.eta, PLAIN, EATA, {"stream": "stream.11"}),
+    "rdumb": (methods.eta, PLAIN, ETA | {"reset_period": 4}, {"stream": "stream.11"}),
+    "sar": (methods.sar, PLAIN, SAR, {}),
+    "come": (methods.tent, PLAIN, ADAM | {"uncertainty": "opinion"}, {}),
+    "deyo": (methods.deyo, PLAIN, DEYO, {"varied": True}),
+    "cotta": (methods.cotta, PLAIN, COTTA, {"views": True}),
+    "lame": (methods.lame, PLAIN, {"affinity": "rbf", "neighbours": 5}, {}),
+    "lame-nearest": (methods.lame, PLAIN, {"affinity": "nearest", "neighbours": 1}, {}),
+    "roid": (methods.roid, PLAIN, ROID, {"varied": True}),
+    "cmf": (methods.roid, PLAIN, CMF, {"varied": True}),
     "t3a": (methods.t3a, PLAIN, {"supports_per_class": 20}, {}),
     "shot": (methods.shot, PLAIN, SHOT, {}),
     "tfa": (methods.tfa, PLAIN, TFA, {}),
@@ -168,6 +199,15 @@ def stream_case(method, architecture, constants, further):
     if further.get("views"):
         case.views = [world.pictures(view, view, count, size).double() for view in ("view1", "view2")]
         inputs |= {view: world.note(view, view, count, size) for view in ("view1", "view2")}
+    if "penalty_weight" in constants:
+        own = SimpleNamespace(net=deepcopy(net), record=methods.Record())
+        source = world.pictures("source", "source", world.SOURCE_COUNT, size).double()
+        found = methods.importance(own, source, constants["importance_batch"])
+        case.importance = {key: world.float32(value) for key, value in found.items()}
+        case.given |= {f"importance.{key}": value for key, value in case.importance.items()}
+    if further.get("varied"):
+        case.varied = world.pictures("view1", "view1", count, size).double()
+        inputs |= {"view1": world.note("view1", "view1", count, size)}
     if "queue_length" in constants:
         shape = batches, constants["queue_length"], constants["minibatch_size"], constants["epochs_per_batch"]
         case.orders = note["orders"] = world.orders(*shape, "order", 1)
@@ -201,7 +241,7 @@ def run(method, case, constants, dtype=torch.float64, memory=torch.contiguous_fo
     out = {name: torch.stack(values) for name, values in own.record.series.items()}
     flags = {name: value for name, value in own.record.state.items() if isinstance(value, bool)}
     out |= {f"state.{name}": value for name, value in own.record.state.items() if name not in flags}
-    if method not in (methods.test, methods.t3a):  # These two leave the network as it was.
+    if method not in (methods.test, methods.t3a, methods.lame):  # These two leave the network as it was.
         state = own.net.state_dict()
         out |= {f"after.{key}": value for key, value in state.items() if not key.endswith("num_batches_tracked")}
     return out, own.record, flags
@@ -235,6 +275,12 @@ def exercised(name, method, case, constants, tensors, flags):
         seen["batches_without_a_step"] = int((~steps).sum())
         assert seen["certain_share"] < 0.9 and seen["redundant"] > 0, name
         assert not steps.all() and steps[-1], f"{name}: a batch must have no step, and a later one must have one"
+    if method is methods.sar:
+        seen["recoveries"] = int(tensors["recovered"].sum())
+        assert seen["recoveries"] > 0 and not tensors["recovered"][-1], name
+    if method is methods.lame:
+        seen["moved"] = int(tensors["moved"].sum())
+        assert seen["moved"] > 0, name
     if "class_divergence" in tensors:
         active = tensors["class_divergence"] > 0
         seen["steps_with_class_loss"] = int(active.any(1).sum())
@@ -358,6 +404,11 @@ def main():
         (parity.FIXTURES / name / "config.json").write_text(text + "\n")
         total += size + len(text)
         print(f"{name:24} {size:8} bytes", json.dumps(about), flush=True)
+    if "batch-variation".startswith(wanted):
+        tensors, config = variations.fixture()
+        total += parity.write("batch-variation", tensors, {})
+        text = json.dumps(config, separators=(",", ":"), sort_keys=True)
+        (parity.FIXTURES / "batch-variation" / "config.json").write_text(text + "\n")
     print(f"{total} bytes")
 
 

@@ -5,6 +5,7 @@ happens into the case's record: the logits that count as the prediction, the los
 decisions, and how far each decision was from going the other way.
 """
 
+import copy
 import math
 
 import torch
@@ -85,6 +86,16 @@ def entropy(logits):
     """Natural logarithm, one value per row."""
     log_probability = F.log_softmax(logits, 1)
     return -(log_probability.exp() * log_probability).sum(1)
+
+
+def opinion_entropy(logits):
+    """COME: entropy with a share for doubt; the length of the logits has no gradient."""
+    length = logits.norm(dim=1, keepdim=True)
+    evidence = (logits / length * length.detach()).exp()
+    classes = logits.shape[1]
+    total = evidence.sum(1, keepdim=True) + classes
+    shares = torch.cat([evidence / total, classes / total], 1) + 1e-7
+    return -(shares * shares.log()).sum(1)
 
 
 def information_maximisation(logits):
@@ -274,31 +285,52 @@ def t3a(case):
 # ---- Entropy ---------------------------------------------------------------------------------------
 
 
-def affine_adam(case):
-    """Adam over the norms' weights and biases. Norms use batch statistics always; running ones do not move."""
+def adam(parameters, c):
+    return torch.optim.Adam(parameters, lr=c.learning_rate, betas=(c.beta_1, c.beta_2), eps=c.epsilon)
+
+
+def affine(case):
+    """The norms' weights and biases. Norms use batch statistics from here on; running ones do not move."""
     for norm in norms(case.net):
         norm.momentum = 0.0
-    affine = [p for norm in norms(case.net) for p in (norm.weight, norm.bias)]
-    c = case.c
     case.net.train()
-    return torch.optim.Adam(affine, lr=c.learning_rate, betas=(c.beta_1, c.beta_2), eps=c.epsilon)
+    return [p for norm in norms(case.net) for p in (norm.weight, norm.bias)]
+
+
+def affine_adam(case):
+    return adam(affine(case), case.c)
 
 
 def tent(case):
-    """TENT: entropy, norm weights and biases, batch statistics always; running ones do not move."""
+    """TENT: entropy, norm weights and biases, batch statistics always; running ones do not move. COME is TENT on opinions."""
     optimiser = affine_adam(case)
+    measure = opinion_entropy if getattr(case.c, "uncertainty", "entropy") == "opinion" else entropy
     for images in case.batches:
         logits = classify(case.net, images)
-        step(optimiser, case.record.loss(entropy=entropy(logits).mean()))
+        step(optimiser, case.record.loss(entropy=measure(logits).mean()))
         with torch.no_grad():
             case.record.add(logits=logits, logits_after=classify(case.net, images))
 
 
 def eta(case):
-    """ETA: TENT on samples that are certain and unlike the average prediction, the surer the heavier."""
-    c, record, optimiser, average = case.c, case.record, affine_adam(case), None
+    """ETA: TENT on samples that are certain and unlike the average prediction, the surer the heavier.
+
+    With a penalty it is EATA: important parameters are held near the source. With a period it is RDumb: everything goes back to
+    the source before the first batch of each period.
+    """
+    c, record, trained, average = case.c, case.record, affine(case), None
+    optimiser, source = adam(trained, c), [p.detach().clone() for p in trained]
     bound = c.entropy_margin * math.log(case.classes)
-    for images in case.batches:
+    penalty_weight, period = getattr(c, "penalty_weight", 0.0), getattr(c, "reset_period", math.inf)
+    if penalty_weight:
+        names = {id(p): key for key, p in case.net.named_parameters()}
+        importance = [case.importance[names[id(p)]] for p in trained]
+    for arriving, images in enumerate(case.batches):
+        if arriving and arriving % period == 0:
+            with torch.no_grad():
+                for p, s in zip(trained, source):
+                    p.copy_(s)
+            optimiser, average = adam(trained, c), None
         logits = classify(case.net, images)
         uncertainty, posterior = entropy(logits), F.softmax(logits.detach(), 1)
         certain = uncertainty.detach() < bound
@@ -311,13 +343,207 @@ def eta(case):
         record.add(certain=certain, accepted=accepted, pseudo_label=posterior.argmax(1))
         if accepted.any():
             weight = (bound - uncertainty.detach()).exp()
-            step(optimiser, record.loss(entropy=(weight * uncertainty)[accepted].mean()))
+            terms = {"entropy": (weight * uncertainty)[accepted].mean()}
+            if penalty_weight:
+                parts = zip(importance, trained, source)
+                terms["penalty"] = penalty_weight * sum((f * (p - s).square()).sum() for f, p, s in parts)
+            step(optimiser, record.loss(**terms))
             mean = posterior[accepted].mean(0)
             average = mean if average is None else (1 - c.average_share) * average + c.average_share * mean
         else:
-            record.loss(entropy=logits.new_zeros(()))
+            zero = logits.new_zeros(())
+            record.loss(**({"entropy": zero} | ({"penalty": zero} if penalty_weight else {})))
         with torch.no_grad():
             record.add(logits=logits, logits_after=classify(case.net, images))
+    record.state["average"] = average
+
+
+def importance(case, images, size):
+    """Fisher information of the affine parameters, by key: squared gradients of the mean loss of source batches against the network's
+    own predictions, averaged over the batches. Batch statistics."""
+    trained, found, batches = affine(case), {}, images.split(size)
+    names = {id(p): key for key, p in case.net.named_parameters()}
+    for batch in batches:
+        logits = classify(case.net, batch)
+        case.record.margin("pseudo_label", top_two_gap(logits.detach()))
+        slopes = torch.autograd.grad(F.cross_entropy(logits, logits.argmax(1)), trained)
+        for p, slope in zip(trained, slopes):
+            found[names[id(p)]] = found.get(names[id(p)], 0.0) + slope.square() / len(batches)
+    return found
+
+
+def sar(case):
+    """SAR: entropy of certain samples, by the gradient a little way up the slope; back to the source when entropies get too small."""
+    c, record, trained = case.c, case.record, affine(case)
+    optimiser, source, average = sgd(trained, c), [p.detach().clone() for p in trained], None
+    bound = c.entropy_margin * math.log(case.classes)
+    for images in case.batches:
+        logits = classify(case.net, images)
+        uncertainty = entropy(logits)
+        certain = uncertainty.detach() < bound
+        record.margin("entropy", uncertainty.detach() - bound)
+        assert certain.any()
+        slopes = torch.autograd.grad(uncertainty[certain].mean(), trained)
+        length = sum(slope.square().sum() for slope in slopes).sqrt()
+        here = [p.detach().clone() for p in trained]
+        with torch.no_grad():
+            for p, slope in zip(trained, slopes):
+                p += c.radius * slope / (length + 1e-12)
+        uphill = entropy(classify(case.net, images))
+        still = certain & (uphill.detach() < bound)
+        record.margin("entropy", (uphill.detach() - bound)[certain])
+        loss = record.loss(entropy=uphill[still].mean())
+        optimiser.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p, h in zip(trained, here):
+                p.copy_(h)
+        optimiser.step()
+        loss = loss.item()
+        average = loss if average is None else (1 - c.average_share) * average + c.average_share * loss
+        record.margin("recovery", torch.tensor(average - c.recovery_entropy))
+        recovered = average < c.recovery_entropy
+        if recovered:
+            with torch.no_grad():
+                for p, s in zip(trained, source):
+                    p.copy_(s)
+            optimiser, average = sgd(trained, c), None
+        record.add(accepted=still, pseudo_label=logits.argmax(1), recovered=torch.tensor(recovered))
+        with torch.no_grad():
+            record.add(logits=logits, logits_after=classify(case.net, images))
+
+
+def deyo(case):
+    """DeYO: entropy of certain samples whose probability falls when their patches are shuffled; the shuffled images are given."""
+    c, record, optimiser = case.c, case.record, affine_adam(case)
+    largest = math.log(case.classes)
+    for images, shuffled in zip(case.batches, case.varied.split(len(case.batches[0]))):
+        logits = classify(case.net, images)
+        uncertainty, posterior = entropy(logits), F.softmax(logits.detach(), 1)
+        certain = uncertainty.detach() < c.entropy_margin * largest
+        record.margin("entropy", uncertainty.detach() - c.entropy_margin * largest)
+        confidence, label = posterior.max(1)
+        with torch.no_grad():
+            after = F.softmax(classify(case.net, shuffled[certain]), 1)
+        fall = torch.zeros_like(confidence)
+        fall[certain] = confidence[certain] - after.gather(1, label[certain, None])[:, 0]
+        record.margin("fall", (fall - c.fall_threshold)[certain])
+        accepted = certain & (fall > c.fall_threshold)
+        assert accepted.any()
+        weight = (c.weight_margin * largest - uncertainty.detach()).exp() + fall.exp()
+        step(optimiser, record.loss(entropy=(weight * uncertainty)[accepted].mean()))
+        record.add(certain=certain, accepted=accepted, pseudo_label=label)
+        with torch.no_grad():
+            record.add(logits=logits, logits_after=classify(case.net, images))
+
+
+def cotta(case):
+    """CoTTA without random restores; the varied copies of each batch are given. The classifier is trained too."""
+    c, net, record = case.c, case.net, case.record
+    affine(case)
+    optimiser = sgd(net.parameters(), c)
+    teacher, source = copy.deepcopy(net), copy.deepcopy(net)
+    for arriving, images in enumerate(case.batches):
+        rows = slice(arriving * len(images), (arriving + 1) * len(images))
+        with torch.no_grad():
+            confidence = F.softmax(classify(source, images), 1).max(1).values.mean()
+            record.margin("confidence", confidence - c.confidence_threshold)
+            confident = bool(confidence >= c.confidence_threshold)
+            answers = [classify(teacher, view[rows]) for view in case.views]
+            lesson = classify(teacher, images) if confident else sum(answers) / len(answers)
+        step(optimiser, record.loss(agreement=cross_entropy_between(classify(net, images), lesson).mean()))
+        with torch.no_grad():
+            for t, p in zip(teacher.parameters(), net.parameters()):
+                t.copy_((1 - c.teacher_share) * t + c.teacher_share * p)
+            accepted = torch.full((len(images),), confident)
+            record.add(accepted=accepted, pseudo_label=lesson.argmax(1), logits=lesson)
+            record.add(logits_after=classify(teacher, images))
+
+
+def lame(case):
+    """LAME: predictions of the source network that agree with those of similar samples of the batch."""
+    c, record = case.c, case.record
+    for images in case.batches:
+        with torch.no_grad():
+            features = case.net.eval().features(images)
+            p = F.softmax(classifier(case.net)(features), 1)
+            distance = torch.cdist(*[F.normalize(features, dim=1)] * 2, compute_mode="donot_use_mm_for_euclid_dist")
+            ranked, order = distance.sort(1)
+            if c.affinity == "rbf":
+                width = ranked[:, c.neighbours - 1].mean()
+                affinity = (-distance.square() / (2 * width**2)).exp()
+            else:
+                record.margin("neighbour", ranked[:, c.neighbours + 1] - ranked[:, c.neighbours])
+                near = order[:, 1 : c.neighbours + 1]
+                affinity = torch.zeros_like(distance).scatter_(1, near, 1.0)
+            y, before = p, math.inf
+            for iteration in range(100):
+                pull = affinity @ y
+                y = ((p + 1e-10).log() + pull).softmax(1)
+                energy = (y * (y.clamp(min=1e-20).log() - (p + 1e-10).log() - pull)).sum().item()
+                if iteration > 1 and abs(energy - before) <= 1e-8 * abs(before):
+                    break
+                before = energy
+            record.add(logits=y.log(), moved=(y.argmax(1) != p.argmax(1)))
+
+
+def scaled(values):
+    """To 0 to 1; zeros where all are equal."""
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else torch.zeros_like(values)
+
+
+def cross_entropy_between(a, b):
+    """Of the prediction with logits a against the one with logits b, one value per row."""
+    return -(F.softmax(b, 1) * F.log_softmax(a, 1)).sum(1)
+
+
+def prior_corrected(logits):
+    """Output correction of ROID: logits times the smoothed shares of the classes in the batch."""
+    shares = F.softmax(logits, 1).mean(0)
+    smoothing = max(1 / len(logits), 1 / logits.shape[1]) / shares.max()
+    return logits * (shares + smoothing) / (1 + smoothing * logits.shape[1])
+
+
+def roid(case):
+    """ROID, and CMF where there are constants of its filter; the varied copy of each batch is given."""
+    c, net, record = case.c, case.net, case.record
+    optimiser = affine_adam(case)
+    trained = [p for group in optimiser.param_groups for p in group["params"]]
+    source = [p.detach().clone() for p in trained]
+    hidden, variance = [p.clone() for p in source], 0.0
+    average = torch.full((case.classes,), 1 / case.classes, dtype=case.images.dtype)
+    for images, copies in zip(case.batches, case.varied.split(len(case.batches[0]))):
+        logits = classify(net, images)
+        posterior = F.softmax(logits.detach(), 1)
+        diversity = scaled(1 - F.cosine_similarity(average[None], posterior))
+        certainty = scaled(-entropy(logits.detach()))
+        kept = diversity >= diversity.mean()
+        record.margin("diversity", diversity - diversity.mean())
+        weight = (c.sharpness * diversity * certainty).exp()[kept]
+        average = (1 - c.average_share) * average + c.average_share * posterior.mean(0)
+        chosen, varied = logits[kept], classify(net, copies[kept])
+        q = F.softmax(chosen, 1).clamp(max=0.99)
+        record.margin("clip", posterior - 0.99)
+        ratio = -(q * (q / (1 - q) + 1e-5).log()).sum(1)
+        agreement = (cross_entropy_between(varied, chosen) + cross_entropy_between(chosen, varied)) / 2
+        terms = {"likelihood_ratio": ratio, "consistency": agreement}
+        step(optimiser, record.loss(**{name: (weight * term).sum() / len(images) for name, term in terms.items()}))
+        with torch.no_grad():
+            goal = source
+            if hasattr(c, "filter_noise"):
+                noise = c.filter_noise * sum(p.numel() for p in trained) / c.filter_reference_parameters
+                variance = (1 - c.filter_source_share) ** 2 * variance + noise
+                memory = max((1 - noise) / (variance + 1 - noise), c.filter_least_memory)
+                memory = 1.0 if memory >= 0.9999 else memory
+                variance = memory * variance
+                for h, p, s in zip(hidden, trained, source):
+                    h.copy_(memory * ((1 - c.filter_source_share) * h + c.filter_source_share * s) + (1 - memory) * p)
+                goal = hidden
+            for p, g in zip(trained, goal):
+                p.copy_((1 - c.source_share) * p + c.source_share * g)
+            record.add(accepted=kept, pseudo_label=posterior.argmax(1), logits=prior_corrected(logits))
+            record.add(logits_after=prior_corrected(classify(net, images)))
     record.state["average"] = average
 
 

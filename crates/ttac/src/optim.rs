@@ -193,6 +193,16 @@ impl Optimiser {
         self.inner.step(learning_rate, module, gradients)
     }
 
+    /// Makes one step along gradients that were computed elsewhere, and returns the moved module.
+    pub(crate) fn step_along<M: Module>(
+        &mut self,
+        learning_rate: f64,
+        module: M,
+        gradients: GradientsParams,
+    ) -> M {
+        self.inner.step(learning_rate, module, gradients)
+    }
+
     /// Forgets momenta and moments.
     pub fn reset(&mut self) {
         self.inner = self.config.build();
@@ -228,15 +238,12 @@ pub fn brake<M: Module>(module: M, source: &M, strength: f64) -> M {
     source.visit(&mut origins);
     let mut ways = Ways {
         origins: &origins.0,
-        ways: GradientsParams::new(),
-        way: 0.0,
+        differences: GradientsParams::new(),
+        moved: 0.0,
         length: 0.0,
     };
     module.visit(&mut ways);
-    let Ways {
-        ways, way, length, ..
-    } = ways;
-    let share = strength * (way / length).sqrt();
+    let share = strength * (ways.moved / ways.length).sqrt();
     // Where nothing moved, or the way is not finite, there is nothing to draw back along.
     if !(share > 0.0 && share.is_finite()) {
         return module;
@@ -245,7 +252,7 @@ pub fn brake<M: Module>(module: M, source: &M, strength: f64) -> M {
         momentum: 0.0,
         weight_decay: 0.0,
     };
-    ModuleOptimizer::from(plain).step(share.min(1.0), module, ways)
+    ModuleOptimizer::from(plain).step(share.min(1.0), module, ways.differences)
 }
 
 /// Keeps the parameters of a module by id; Burn's gradients are such a collection.
@@ -260,8 +267,8 @@ impl ModuleVisitor for Origins {
 /// Collects how far parameters are from where they came from.
 struct Ways<'a> {
     origins: &'a GradientsParams,
-    ways: GradientsParams,
-    way: f64,
+    differences: GradientsParams,
+    moved: f64,
     length: f64,
 }
 
@@ -272,10 +279,10 @@ impl ModuleVisitor for Ways<'_> {
             return;
         };
         if value.is_require_grad() {
-            let way = value.inner() - origin.clone();
-            self.way += squared_length(way.clone());
+            let difference = value.inner() - origin.clone();
+            self.moved += squared_length(difference.clone());
             self.length += squared_length(origin);
-            self.ways.register::<D>(parameter.id, way);
+            self.differences.register::<D>(parameter.id, difference);
         }
     }
 }

@@ -109,7 +109,8 @@ pub struct Adapt {
     #[arg(long, value_name = "N", default_value = "256")]
     pub batch_size: NonZeroUsize,
 
-    /// Order of arrival: `shuffled`, `in-order`, `correlated`, `correlated:CONCENTRATION`, or `sorted` by class
+    /// Order of arrival: `shuffled`, `in-order`, `sorted` by class, `correlated`, `note`, `online-shift` or
+    /// `imbalanced`; the last four also with a number, as in `correlated:0.1` (docs/protocols.md)
     #[arg(long, value_name = "KIND", default_value = "shuffled", value_parser = order)]
     pub order: Order,
 

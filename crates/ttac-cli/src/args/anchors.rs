@@ -80,6 +80,11 @@ pub struct Anchors {
     #[arg(long, value_name = "N", default_value = "10000")]
     pub reference_images: usize,
 
+    /// How many source images, as they are, `eata` learns from which scales and shifts of the norms
+    /// matter, at most; 0 for none
+    #[arg(long, value_name = "N", default_value = "2000")]
+    pub importance_images: usize,
+
     /// Only say how much memory and disk it would take
     #[arg(long)]
     pub estimate: bool,

@@ -85,6 +85,7 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         "class_counts": statistics.counts,
         "origin": statistics.origin,
         "reference_images": norms.map(|norms| norms.images),
+        "importance_images": statistics.importance.as_ref().map(|found| found.images),
         "norm_offsets": norms.map(|norms| norms.offsets(network)),
         "calibration": statistics.calibration.as_ref().map(|found| json!({
             "data": found.data,
@@ -230,6 +231,7 @@ fn config(args: &Anchors, trained_with: Augmentation) -> AnchorConfig {
         batch_size: args.batch_size.get(),
         seed: args.seed,
         reference_images: args.reference_images,
+        importance_images: args.importance_images,
         ..AnchorConfig::default()
     }
 }

@@ -175,6 +175,7 @@ fn adapt<B: Backbone + Sync + 'static>(
     let anchors = AnchorConfig {
         labels: SourceLabels::True,
         class_covariance: args.covariance,
+        importance_images: 0,
         ..AnchorConfig::default()
     };
     let anchors = collect(

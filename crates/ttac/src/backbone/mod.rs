@@ -69,6 +69,9 @@ impl NormMode<'_> {
 pub enum Adaptable {
     /// Holds the scales and shifts of the norms among the layers that make features.
     Affine,
+    /// Holds the same without those of the last stage, which are told by their keys: `layer4`, `blocks.9` to `blocks.11`, and a `norm`
+    /// at the end. Networks without such keys leave out nothing.
+    LowerAffine,
     /// Holds everything that makes features, without the classifier and self-supervised heads.
     Features,
     /// Holds everything but the classifier: what makes features, and the self-supervised heads.
@@ -185,6 +188,10 @@ pub trait Backbone: Module {
             parameter.kind.is_learned()
                 && match which {
                     Adaptable::Affine => in_features && parameter.kind == ParameterKind::Affine,
+                    Adaptable::LowerAffine => {
+                        let is_affine = parameter.kind == ParameterKind::Affine;
+                        in_features && is_affine && !is_in_last_stage(&parameter.key)
+                    }
                     Adaptable::Features => in_features,
                     Adaptable::FeaturesAndHeads => !in_classifier,
                     Adaptable::Head => in_classifier,
@@ -199,6 +206,12 @@ pub trait Backbone: Module {
         let group = self.params(which);
         self.train().no_grad().set_require_grad_group(group, true)
     }
+}
+
+/// Tells whether a key belongs to the last stage of a residual network or a transformer, or to the norm at its end.
+fn is_in_last_stage(key: &str) -> bool {
+    let last = ["layer4", "blocks.9", "blocks.10", "blocks.11"];
+    key.starts_with("norm.") || last.iter().any(|part| key.contains(part))
 }
 
 /// Returns the linear layer that a network ends with.

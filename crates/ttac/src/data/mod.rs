@@ -33,7 +33,10 @@ mod usps;
 
 use std::path::PathBuf;
 
-pub use augment::{Adjustment, Crop, Draw, Variation, augment, rotate};
+pub use augment::{
+    Adjustment, BatchAugmentation, BatchVariation, Crop, Draw, Padding, Tone, Variation, augment,
+    rotate, shuffle_patches,
+};
 pub use cifar_c::{cifar_c_corruptions, open_cifar10_c, open_cifar100_c};
 pub use cifar10::{CIFAR10_CLASSES, open_cifar10};
 pub use cifar10_1::open_cifar10_1;

@@ -7,6 +7,7 @@ mod family;
 mod grid;
 mod open;
 mod spec;
+mod visits;
 
 pub use card::{AnchorCard, CalibrationCard, Card};
 pub use digest::FileDigests;

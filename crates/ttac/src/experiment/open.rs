@@ -5,6 +5,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 
+use super::visits::Visits;
 use super::{Card, Spec};
 use crate::checkpoint::{Checkpoint, Header};
 use crate::data::{Dataset, DatasetExt, OpenOptions, default_root, open};
@@ -13,7 +14,7 @@ use crate::model::Model;
 use crate::protocol::{FeatureRecord, Protocol, Stream};
 use crate::session::Session;
 use crate::stats::SourceStatistics;
-use crate::stream::{Choose, Domain, Domains, StreamConfig, StreamPlan};
+use crate::stream::{Choose, StreamConfig, StreamPlan};
 use crate::{Error, Result};
 
 /// A model, a method, a protocol and a stream that fit together.
@@ -139,36 +140,17 @@ fn session(
     }
 }
 
-/// Stands for no corruption in a list of them.
-const CLEAN: &str = "clean";
-
 /// Opens every domain of a specification.
 fn open_domains(spec: &Spec, model: &Header) -> Result<(StreamConfig, Vec<Box<dyn Dataset>>)> {
-    let corruptions: Vec<Option<&str>> = match &spec.corruption {
-        None => vec![None],
-        Some(list) => {
-            let names = list.split(',').map(str::trim);
-            names
-                .map(|name| Some(name).filter(|&name| name != CLEAN))
-                .collect()
-        }
-    };
+    let visits = Visits::parse(spec.corruption.as_deref())?;
+    let domains = visits.domains(&spec.data, spec.severity)?;
     let root = spec.root.clone();
     let root = root.unwrap_or_else(|| default_root().join(&spec.data));
-    // A list that repeats itself visits its domains again.
-    let whole = corruptions.len();
-    let repeats = |length: &usize| {
-        let shifted = corruptions.iter().skip(*length).zip(&corruptions);
-        whole.is_multiple_of(*length) && shifted.into_iter().all(|(later, one)| later == one)
-    };
-    let length = (1..=whole).find(repeats).unwrap_or(whole);
-    let times = whole / length;
     let mut opened = Vec::new();
-    let mut names = Vec::new();
-    for corruption in corruptions.into_iter().take(length) {
+    for domain in domains.list() {
         let options = OpenOptions {
-            corruption: corruption.map(str::to_owned),
-            severity: spec.severity.filter(|_| corruption.is_some()),
+            corruption: domain.corruption,
+            severity: domain.severity,
             corruption_seed: spec.corruption_seed,
             frost_textures: spec.frost_textures.clone(),
             skip_bad: spec.skip_bad,
@@ -176,23 +158,7 @@ fn open_domains(spec: &Spec, model: &Header) -> Result<(StreamConfig, Vec<Box<dy
             ..OpenOptions::for_model(&model.input, &model.classes)
         };
         opened.push(open(&spec.data, &root, spec.split, &options)?);
-        names.push(match (corruption, spec.severity) {
-            (Some(name), Some(severity)) => Domain::corrupted(&spec.data, name, severity),
-            _ => Domain::clean(&spec.data),
-        });
     }
-    let domains = if times > 1 {
-        Domains::Recurring {
-            domains: names,
-            times,
-        }
-    } else if names.len() == 1 {
-        Domains::One {
-            domain: names.remove(0),
-        }
-    } else {
-        Domains::Sequence { domains: names }
-    };
     let mut config = StreamConfig::new(domains)
         .with_order(spec.order.clone())
         .with_batch_size(spec.batch_size)

@@ -113,8 +113,9 @@ pub struct Spec {
     pub root: Option<PathBuf>,
     /// Which part of the data set.
     pub split: Split,
-    /// The corruption; a list `snow,fog,..` is visited in that order, and again if it repeats
-    /// itself; `clean` stands for none.
+    /// The corruption; a list `snow,fog,..` is visited in that order, and again if it repeats itself or ends with `*TIMES`; `clean`
+    /// stands for none, `standard` and `practical` for fifteen in two orders. `mixed:` before a list brings all at once, `gradual:`
+    /// goes through the severities of each.
     pub corruption: Option<String>,
     /// The severity of the corruption, 1 to 5.
     pub severity: Option<u8>,

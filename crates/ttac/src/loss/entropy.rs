@@ -9,9 +9,16 @@ const LOG_EPSILON: f64 = 1e-5;
 ///
 /// Maps `[batch, classes]` to `[1]`.
 pub fn entropy(logits: Tensor<2>) -> Tensor<1> {
+    entropies(logits).mean()
+}
+
+/// Computes the entropy of each prediction, `-sum_k p_k log p_k` with `p = softmax(logits)`.
+///
+/// Maps `[batch, classes]` to `[batch, 1]`.
+pub fn entropies(logits: Tensor<2>) -> Tensor<2> {
     let log_probabilities = log_softmax(logits, 1);
     let probabilities = log_probabilities.clone().exp();
-    -(probabilities * log_probabilities).sum_dim(1).mean()
+    -(probabilities * log_probabilities).sum_dim(1)
 }
 
 /// Computes the loss of information maximisation (SHOT), which is small if each prediction is certain and all classes occur in the batch:

@@ -111,7 +111,7 @@ impl Adapter {
 
     /// Scores normalised samples without correcting them by the shares of the classes.
     pub(crate) fn score(&self, images: Tensor<4>) -> Tensor<2> {
-        let network = self.learner.frozen();
+        let network = self.method.answering(&self.learner);
         self.method
             .predict(network.as_ref(), self.learner.predicts(), images)
     }
@@ -130,7 +130,8 @@ impl Adapter {
     /// Computes the features that predictions are made from, `[batch, features]`, for pictures of them.
     pub fn features(&self, images: Tensor<4>) -> Tensor<2> {
         let mode = self.learner.predicts();
-        self.learner.frozen().features(images, mode)
+        let network = self.method.answering(&self.learner);
+        network.features(images, mode)
     }
 
     /// Tells the method that these samples left the queue and will not come again.
@@ -176,7 +177,7 @@ impl Adapter {
     /// Takes a snapshot that goes on predicting as the adapter does now, on any thread.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
-            network: self.learner.frozen().into(),
+            network: self.method.answering(&self.learner).into(),
             mode: self.learner.predicts(),
             method: self.method.boxed_clone().into(),
             shares: self.learner.shares().cloned().map(Arc::new),

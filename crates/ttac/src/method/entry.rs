@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::classifier::{Classifier, Head, Layers};
 use super::{FirstPasses, LearnerConfig, Method};
+use crate::data::BatchAugmentation;
 use crate::stats::SourceStatistics;
 use crate::{Error, Result};
 
@@ -16,6 +17,11 @@ static METHODS: &[&dyn AnyEntry] = &[
     &super::bn::ENTRY,
     &super::tent::ENTRY,
     &super::eta::ENTRY,
+    &super::sar::ENTRY,
+    &super::deyo::ENTRY,
+    &super::roid::ENTRY,
+    &super::cotta::ENTRY,
+    &super::lame::ENTRY,
     &super::t3a::ENTRY,
     &super::shot::ENTRY,
     &super::ttt_r::ENTRY,
@@ -57,6 +63,10 @@ pub enum Wants {
     Contrastive,
     /// This many cropped, flipped and turned copies of each image.
     Turned(usize),
+    /// This many copies of the batch, each varied in one way for all of its images.
+    Augmented(usize, BatchAugmentation),
+    /// One copy of each image, cut into this many patches along each side, which change places.
+    Shuffled(usize),
 }
 
 /// What a method needs, as data, so that protocols and checks need not ask the method itself.

@@ -1,6 +1,7 @@
-//! ETA: entropy minimisation on samples that are certain and tell something new.
+//! ETA: entropy minimisation on samples that are certain and tell something new. EATA, which holds on to what matters to the
+//! source, and RDumb, which goes back to the source now and then.
 
-use burn::tensor::{Tensor, TensorData, activation::log_softmax};
+use burn::tensor::{Tensor, TensorData, activation::softmax};
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Variant};
@@ -8,22 +9,40 @@ use super::learner::{from_bytes, rows, to_bytes, value};
 use super::shot::select;
 use super::{
     Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Observed,
-    Prediction, Stage,
+    Prediction, Preset, Stage,
 };
+use crate::loss::Uncertainty;
 use crate::optim::OptimiserConfig;
+use crate::stats::SourceStatistics;
 use crate::{Error, Result};
 
 pub(super) const ENTRY: Entry<EtaConfig> = Entry {
-    variants: &[Variant {
-        name: "eta",
-        about: "entropy minimisation on certain and novel samples",
-        preset: |preset, _| EtaConfig {
-            norm: NormUpdates::of_batches(preset),
-            ..EtaConfig::default()
+    variants: &[
+        Variant {
+            name: "eta",
+            about: "entropy minimisation on certain and novel samples",
+            preset: |preset, _| EtaConfig::of(preset),
         },
-    }],
-    needs: |_| Needs {
+        Variant {
+            name: "eata",
+            about: "ETA, held near the source where it matters",
+            preset: |preset, _| EtaConfig {
+                penalty_weight: 1.0,
+                ..EtaConfig::of(preset)
+            },
+        },
+        Variant {
+            name: "rdumb",
+            about: "ETA, reset to the source every 1000 batches",
+            preset: |preset, _| EtaConfig {
+                reset_period: Some(1000),
+                ..EtaConfig::of(preset)
+            },
+        },
+    ],
+    needs: |config| Needs {
         layers: Some(Layers::Norms),
+        anchors: config.penalty_weight > 0.0,
         ..Needs::NETWORK
     },
     build: |config, network, anchors| {
@@ -36,7 +55,11 @@ pub(super) const ENTRY: Entry<EtaConfig> = Entry {
             ..
         } = config;
         let learner = LearnerConfig::affine(optimiser, learning_rate, norm, reference);
-        Ok((learner, Box::new(Eta::new(config, network.num_classes()))))
+        let mut method = Eta::new(config, network.num_classes());
+        if config.penalty_weight > 0.0 {
+            method.importance = importance(anchors)?;
+        }
+        Ok((learner, Box::new(method)))
     },
 };
 
@@ -48,6 +71,8 @@ pub struct EtaConfig {
     pub optimiser: OptimiserConfig,
     /// Its learning rate; 0.001 for CIFAR, 0.00025 for ImageNet.
     pub learning_rate: f64,
+    /// By which measure predictions are uncertain; `opinion` is COME.
+    pub uncertainty: Uncertainty,
     /// A sample is certain if its entropy is below this share of the largest one, `ln K`.
     pub entropy_margin: f64,
     /// A certain sample is new if the cosine between its prediction and the average prediction is below this; 0.4
@@ -55,6 +80,10 @@ pub struct EtaConfig {
     pub similarity_threshold: f64,
     /// Share of the newest minibatch in the average prediction.
     pub average_share: f64,
+    /// Weight of the penalty that holds important parameters near the source; zero for none. 1 for CIFAR, 2000 for ImageNet.
+    pub penalty_weight: f64,
+    /// After how many batches everything goes back to the source; none for never.
+    pub reset_period: Option<u64>,
     /// Where the norms start, and whether their statistics follow images; with the rule `batches` they are those of
     /// the batch, as in the original.
     pub norm: NormUpdates,
@@ -65,45 +94,83 @@ impl Default for EtaConfig {
         Self {
             optimiser: OptimiserConfig::ADAM,
             learning_rate: 1e-3,
+            uncertainty: Uncertainty::Entropy,
             entropy_margin: 0.4,
             similarity_threshold: 0.4,
             average_share: 0.1,
+            penalty_weight: 0.0,
+            reset_period: None,
             norm: NormUpdates::default(),
         }
     }
 }
 
 impl EtaConfig {
+    fn of(preset: Preset) -> Self {
+        Self {
+            norm: NormUpdates::of_batches(preset),
+            ..Self::default()
+        }
+    }
+
     fn validate(&self) -> Result<()> {
-        if (0.0..=1.0).contains(&self.average_share) {
+        let mut problems = Vec::new();
+        if !(0.0..=1.0).contains(&self.average_share) {
+            problems.push(format!(
+                "`average_share` must be 0 to 1, found {}",
+                self.average_share
+            ));
+        }
+        if !(0.0..=1e9).contains(&self.penalty_weight) {
+            problems.push(format!(
+                "`penalty_weight` must be 0 to 1e9, found {}",
+                self.penalty_weight
+            ));
+        }
+        if self.reset_period == Some(0) {
+            problems.push("`reset_period` must be at least 1, found 0".to_owned());
+        }
+        if problems.is_empty() {
             return Ok(());
         }
         Err(Error::Invalid {
             what: "method constant",
-            problem: format!(
-                "`average_share` must be 0 to 1, found {}",
-                self.average_share
-            ),
+            problem: problems.join("; "),
         })
     }
 }
 
-/// Efficient test-time adaptation (Niu et al., 2022): EATA without its penalty against forgetting.
+/// Returns how much each trained parameter matters to the source. Anchors that do not say so are refused.
+fn importance(anchors: Option<&SourceStatistics>) -> Result<Vec<f32>> {
+    let found = anchors.and_then(|anchors| anchors.importance.as_ref());
+    let found = found.ok_or_else(|| Error::Invalid {
+        what: "anchors",
+        problem: "`eata` needs to know how much each scale and shift of the norms matters to the source, and these anchors do not say \
+                  so; anchors made by this version do"
+            .to_owned(),
+    })?;
+    Ok(found.values.clone())
+}
+
+/// Efficient test-time adaptation (ETA and EATA, Niu et al., 2022), and RDumb (Press et al., 2023).
 ///
 /// # What it does
 /// It is TENT on selected samples. A sample takes part if its prediction is certain, and if it differs from the
-/// average prediction of the samples that took part before. The more certain a sample is, the more it counts.
+/// average prediction of the samples that took part before. The more certain a sample is, the more it counts. EATA adds a penalty against
+/// forgetting: parameters that matter to the predictions on source images are held near the source. RDumb goes back to the source
+/// after every thousand batches.
 ///
 /// # When to use
 /// It is source-free and as cheap as TENT, and steadier, because uncertain samples cannot mislead it and classes
-/// that were met often cannot take over.
+/// that were met often cannot take over. On long streams take EATA, whose anchors have to say what matters, or RDumb.
 ///
 /// # Objective
 /// `mean_{i in B} w_i H(p_i)`, `w_i = exp(E - H(p_i))` without a gradient, `E = entropy_margin * ln K`; `B` has
-/// the samples with `H(p_i) < E` whose `|cos(q, p_i)|` is below `similarity_threshold`, `q` the average prediction.
+/// the samples with `H(p_i) < E` whose `|cos(q, p_i)|` is below `similarity_threshold`, `q` the average prediction. EATA adds
+/// `penalty_weight * sum_j F_j (theta_j - source_j)^2`, `F` the Fisher information on source images.
 ///
 /// # State it keeps
-/// It keeps the average prediction, once a sample has been selected; the learner keeps scales, shifts and Adam's
+/// It keeps the average prediction, once a sample has been selected, and counts batches; the learner keeps scales, shifts and Adam's
 /// moments.
 ///
 /// # Deviations
@@ -115,13 +182,17 @@ impl EtaConfig {
 /// adapt-first those of a second pass.
 ///
 /// # References
-/// `docs/methods.md`, ETA.
+/// `docs/methods.md`, ETA, EATA and RDumb.
 #[derive(Clone, Debug)]
 pub struct Eta {
     config: EtaConfig,
     classes: usize,
+    /// How much each trained parameter matters to the source; empty without a penalty.
+    importance: Vec<f32>,
     /// Average prediction of the selected samples, `[K]`; none before the first one.
     average: Option<Vec<f64>>,
+    /// Batches of this period; zero without a period.
+    batches: u64,
 }
 
 impl Eta {
@@ -129,7 +200,9 @@ impl Eta {
         Self {
             config,
             classes,
+            importance: Vec::new(),
             average: None,
+            batches: 0,
         }
     }
 
@@ -187,12 +260,38 @@ impl Eta {
         });
     }
 
+    /// Adds the gradient of the penalty against forgetting to another one, and returns the value of the penalty.
+    fn hold(&self, learner: &Learner, gradient: &mut [f32]) -> f64 {
+        let (now, source) = (learner.parameters(), learner.source_parameters());
+        let weights = self
+            .importance
+            .iter()
+            .map(|&f| self.config.penalty_weight * f64::from(f));
+        let ways = now
+            .iter()
+            .zip(source)
+            .map(|(now, source)| f64::from(now - source));
+        let mut penalty = 0.0;
+        for ((slope, weight), way) in gradient.iter_mut().zip(weights).zip(ways) {
+            penalty += weight * way * way;
+            *slope += (2.0 * weight * way) as f32;
+        }
+        penalty
+    }
+
     /// Takes a step, if any sample is selected; returns the logits before it and what was learned.
     fn step(&mut self, learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
+        if let Some(period) = self.config.reset_period {
+            if self.batches == period {
+                learner.reset();
+                self.average = None;
+                self.batches = 0;
+            }
+            self.batches += 1;
+        }
         let logits = learner.training_scores(images.clone());
-        let log_probabilities = log_softmax(logits.clone(), 1);
-        let probabilities = log_probabilities.clone().exp();
-        let entropies = -(probabilities.clone() * log_probabilities).sum_dim(1);
+        let probabilities = softmax(logits.clone().without_autodiff(), 1);
+        let entropies = self.config.uncertainty.of(logits.clone());
         let (certainty, probabilities) = (rows(&entropies), rows(&probabilities));
         let selected = self.selected(&certainty, &probabilities);
         let mut learned = Learned {
@@ -212,7 +311,14 @@ impl Eta {
             let loss = (select(entropies, &selected) * weights).mean();
             learned.losses.push(("entropy", value(&loss)));
             learned.updates = 1;
-            learner.step(&loss);
+            if self.importance.is_empty() {
+                learner.step(&loss);
+            } else {
+                let mut gradient = learner.gradient(&loss);
+                let penalty = self.hold(learner, &mut gradient);
+                learned.losses.push(("penalty", penalty));
+                learner.step_along(&gradient);
+            }
         }
         (logits.without_autodiff(), learned)
     }
@@ -229,11 +335,11 @@ impl Method for Eta {
     }
 
     fn state(&self) -> Vec<u8> {
-        to_bytes(&self.average)
+        to_bytes(&(&self.average, self.batches))
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<()> {
-        let average: Option<Vec<f64>> = from_bytes(state)?;
+        let (average, batches): (Option<Vec<f64>>, u64) = from_bytes(state)?;
         if let Some(found) = average.as_ref().filter(|found| found.len() != self.classes) {
             return Err(Error::Mismatch {
                 what: "saved average prediction".to_owned(),
@@ -242,6 +348,7 @@ impl Method for Eta {
             });
         }
         self.average = average;
+        self.batches = batches;
         Ok(())
     }
 
@@ -315,7 +422,11 @@ mod tests {
         method.follow(&BATCH, &[0]);
         let before = method.state();
         let mut other = Eta::new(EtaConfig::default(), 4);
-        assert!(method.restore(&to_bytes(&Some(vec![0.25; 4]))).is_err());
+        assert!(
+            method
+                .restore(&to_bytes(&(Some(vec![0.25; 4]), 3)))
+                .is_err()
+        );
         assert_eq!(method.state(), before);
         assert!(other.restore(&before).is_err());
         other.restore(&other.state()).unwrap();

@@ -7,7 +7,7 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::classifier::Classifier;
-use super::{Prediction, Preset};
+use super::{Prediction, Preset, parameters as trained};
 use crate::archive::{Array, Arrays};
 use crate::backbone::{
     Adaptable, Backbone, NormMode, ParameterKind, load_tensors, parameters, tensors,
@@ -363,6 +363,56 @@ impl Learner {
         self.network().logits(features)
     }
 
+    /// Computes scores of varied copies with gradients, `[batch, classes]`, by statistics of their own or by the stored ones, as
+    /// predictions do. Copies do not move statistics that follow images.
+    pub fn varied_scores(&mut self, images: Tensor<4>) -> Tensor<2> {
+        let mode = match self.config.predicts {
+            NormMode::Batch => NormMode::Batch,
+            _ => self.updating(),
+        };
+        let images = Tensor::from_inner(images);
+        self.network().forward(images, mode)
+    }
+
+    /// Returns the values of all trained parameters, one after the other.
+    pub fn parameters(&self) -> Vec<f32> {
+        self.student.parameters()
+    }
+
+    /// Returns the values that the trained parameters have in the source.
+    pub fn source_parameters(&self) -> Vec<f32> {
+        self.student.source_parameters()
+    }
+
+    /// Replaces the values of all trained parameters. The optimiser keeps its state.
+    ///
+    /// # Panics
+    /// If there are not as many values as [`parameters`](Self::parameters) returns.
+    pub fn set_parameters(&mut self, values: &[f32]) {
+        self.student.set_parameters(values);
+    }
+
+    /// Returns a copy of the network without gradients whose trained parameters have other values.
+    ///
+    /// # Panics
+    /// If there are not as many values as [`parameters`](Self::parameters) returns.
+    pub fn frozen_with(&self, values: &[f32]) -> Box<dyn Classifier + Send + Sync> {
+        self.student.frozen_with(values)
+    }
+
+    /// Computes the gradient of a loss over the trained parameters, in their order, and moves nothing.
+    pub fn gradient(&self, loss: &Tensor<1>) -> Vec<f32> {
+        self.student.gradient(loss)
+    }
+
+    /// Takes one step along a gradient, which is as long as [`parameters`](Self::parameters).
+    ///
+    /// # Panics
+    /// If it has another length.
+    pub fn step_along(&mut self, gradient: &[f32]) {
+        self.student.step_along(gradient, self.config.learning_rate);
+    }
+
     /// Runs a forward pass only to move the running norm statistics. The pass records no gradients, because no backward pass would
     /// ever free them.
     pub fn follow_norms(&mut self, images: Tensor<4>) {
@@ -529,6 +579,12 @@ trait Student: Send + Sync {
     fn follow_norms(&mut self, images: Tensor<4>, mode: NormMode);
     fn step(&mut self, loss: &Tensor<1>, learning_rate: f64, gradient_bound: Option<f64>);
     fn brake(&mut self, strength: f64);
+    fn parameters(&self) -> Vec<f32>;
+    fn source_parameters(&self) -> Vec<f32>;
+    fn set_parameters(&mut self, values: &[f32]);
+    fn frozen_with(&self, values: &[f32]) -> Box<dyn Classifier + Send + Sync>;
+    fn gradient(&self, loss: &Tensor<1>) -> Vec<f32>;
+    fn step_along(&mut self, gradient: &[f32], learning_rate: f64);
     fn discard(&self);
     fn reset(&mut self);
     fn weights(&self) -> BTreeMap<String, TensorData>;
@@ -583,6 +639,37 @@ impl<B: Backbone + Sync + 'static> Student for Pupil<B> {
     fn brake(&mut self, strength: f64) {
         let network = self.network.take().expect("the network is put back");
         self.network = Some(brake(network, &self.source, strength));
+    }
+
+    fn parameters(&self) -> Vec<f32> {
+        trained::values(self.now(), &self.source.params(self.adapts))
+    }
+
+    fn source_parameters(&self) -> Vec<f32> {
+        trained::values(&self.source, &self.source.params(self.adapts))
+    }
+
+    fn set_parameters(&mut self, values: &[f32]) {
+        let group = self.source.params(self.adapts);
+        let network = trained::with_values(self.now().valid(), &group, values);
+        self.network = Some(network.trainable(self.adapts));
+    }
+
+    fn frozen_with(&self, values: &[f32]) -> Box<dyn Classifier + Send + Sync> {
+        let group = self.source.params(self.adapts);
+        Box::new(trained::with_values(self.now().valid(), &group, values))
+    }
+
+    fn gradient(&self, loss: &Tensor<1>) -> Vec<f32> {
+        trained::gradient(self.now(), &self.source.params(self.adapts), loss)
+    }
+
+    fn step_along(&mut self, gradient: &[f32], learning_rate: f64) {
+        let network = self.network.take().expect("the network is put back");
+        let group = self.source.params(self.adapts);
+        let gradients = trained::gradients(&network, &group, gradient);
+        let moved = self.optimiser.step_along(learning_rate, network, gradients);
+        self.network = Some(moved);
     }
 
     fn discard(&self) {

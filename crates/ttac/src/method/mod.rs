@@ -10,13 +10,23 @@
 mod adapter;
 mod bn;
 mod classifier;
+mod cotta;
+mod deyo;
+mod ensemble;
 pub mod entry;
 mod eta;
+mod lame;
 mod learner;
+pub(crate) mod parameters;
+mod prior;
+mod roid;
+mod sar;
 mod settings;
+mod sharpness;
 mod shot;
 mod stage;
 mod t3a;
+mod teacher;
 mod tent;
 mod terms;
 mod test;
@@ -29,9 +39,15 @@ use burn::tensor::Tensor;
 pub use adapter::{Adapter, Snapshot};
 pub use bn::{Bn, BnConfig, NormSource};
 pub use classifier::{Classifier, Head, Layers};
+pub use cotta::{Cotta, CottaConfig};
+pub use deyo::{Deyo, DeyoConfig};
+pub use ensemble::ContinualFilter;
 pub use entry::{Needs, Preset, Setting, Wants, method_names};
 pub use eta::{Eta, EtaConfig};
+pub use lame::{Affinity, Lame, LameConfig};
 pub use learner::{Learner, LearnerConfig, NormUpdates};
+pub use roid::{Roid, RoidConfig};
+pub use sar::{Sar, SarConfig};
 pub use settings::MethodSpec;
 pub use shot::{Shot, ShotConfig};
 pub use stage::{FirstPasses, Learned, Lesson, Minibatch, Prediction, QueueState, Stage, Views};
@@ -65,11 +81,16 @@ pub trait Method: Send + Sync {
         network.forward(images, mode)
     }
 
+    /// Returns the network that predictions are made by, without gradients: the learner's, or a teacher of it.
+    fn answering(&self, learner: &Learner) -> Box<dyn Classifier + Send + Sync> {
+        learner.frozen()
+    }
+
     /// Learns from an arriving batch and scores it, in the given order. Methods override this that do both image
     /// by image, or that use one forward pass for both.
     fn observe(&mut self, learner: &mut Learner, batch: &Minibatch, order: Prediction) -> Observed {
         let scores = |method: &Self, learner: &Learner| {
-            let network = learner.frozen();
+            let network = method.answering(learner);
             method.predict(network.as_ref(), learner.predicts(), batch.images.clone())
         };
         let before = (order == Prediction::PredictFirst).then(|| scores(self, learner));

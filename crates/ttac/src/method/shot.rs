@@ -1,6 +1,6 @@
 //! SHOT: information maximisation and pseudo-labels over the whole feature extractor.
 
-use burn::tensor::{Tensor, TensorData, activation::softmax};
+use burn::tensor::{Device, Int, Tensor, TensorData, activation::softmax};
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Variant};
@@ -123,8 +123,18 @@ pub(super) fn confident(logits: &Tensor<2>, threshold: f32) -> (Vec<usize>, Vec<
 
 /// Selects some rows of a matrix, in their order.
 pub(super) fn select(matrix: Tensor<2>, rows: &[usize]) -> Tensor<2> {
-    let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
-    let device = matrix.device().without_autodiff();
-    let indices = Tensor::from_data(TensorData::new(indices, [rows.len()]), &device);
+    let indices = indices(rows, &matrix.device());
     matrix.select(0, indices)
+}
+
+/// Selects some images, in their order.
+pub(super) fn select_images(images: Tensor<4>, places: &[usize]) -> Tensor<4> {
+    let indices = indices(places, &images.device());
+    images.select(0, indices)
+}
+
+fn indices(places: &[usize], device: &Device) -> Tensor<1, Int> {
+    let indices: Vec<i64> = places.iter().map(|&place| place as i64).collect();
+    let device = device.clone().without_autodiff();
+    Tensor::from_data(TensorData::new(indices, [places.len()]), &device)
 }

@@ -20,9 +20,10 @@ pub struct Minibatch {
 #[derive(Clone, Debug)]
 pub struct Views {
     /// Normalised, `[copies, height, width, 3]`. For contrastive learning all first views come before all second
-    /// views; for rotations all copies of the first image come before those of the second, and so on.
+    /// views; for rotations all copies of the first image come before those of the second, and so on. Of a batch that was
+    /// augmented as a whole, all images of the first copy come before those of the second.
     pub images: Tensor<4>,
-    /// By how many quarters each copy was turned; empty for contrastive views.
+    /// By how many quarters each copy was turned; empty unless copies are turned.
     pub turns: Vec<usize>,
 }
 

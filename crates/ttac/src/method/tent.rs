@@ -10,7 +10,7 @@ use super::{
     Prediction, Stage,
 };
 use crate::Result;
-use crate::loss::entropy;
+use crate::loss::Uncertainty;
 use crate::optim::OptimiserConfig;
 
 pub(super) const ENTRY: Entry<TentConfig> = Entry {
@@ -31,10 +31,11 @@ pub(super) const ENTRY: Entry<TentConfig> = Entry {
         let TentConfig {
             optimiser,
             learning_rate,
+            uncertainty,
             norm,
         } = config;
         let learner = LearnerConfig::affine(optimiser, learning_rate, norm, reference);
-        Ok((learner, Box::new(Tent)))
+        Ok((learner, Box::new(Tent(uncertainty))))
     },
 };
 
@@ -46,6 +47,8 @@ pub struct TentConfig {
     pub optimiser: OptimiserConfig,
     /// Its learning rate.
     pub learning_rate: f64,
+    /// By which measure predictions are uncertain; `opinion` is COME.
+    pub uncertainty: Uncertainty,
     /// Where the norms start, and whether their statistics follow images; with the rule `batches` they are those of
     /// the batch, as in the original.
     pub norm: NormUpdates,
@@ -56,6 +59,7 @@ impl Default for TentConfig {
         Self {
             optimiser: OptimiserConfig::ADAM,
             learning_rate: 1e-3,
+            uncertainty: Uncertainty::Entropy,
             norm: NormUpdates::default(),
         }
     }
@@ -72,7 +76,7 @@ impl Default for TentConfig {
 /// It is cheap and source-free. Over many steps, or with small batches, it may collapse to few classes.
 ///
 /// # Objective
-/// `mean_i H(softmax(z_i))`.
+/// `mean_i H(softmax(z_i))`, or with `uncertainty = opinion` the mean entropy of opinions (COME, Zhang et al., 2025).
 ///
 /// # State it keeps
 /// The learner keeps scales, shifts and Adam's moments; the method itself keeps nothing.
@@ -84,13 +88,13 @@ impl Default for TentConfig {
 /// # References
 /// `docs/methods.md`, TENT.
 #[derive(Clone, Copy, Debug)]
-pub struct Tent;
+pub struct Tent(Uncertainty);
 
 impl Tent {
     /// Takes a step; returns the logits before it and what was learned.
-    fn step(learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
+    fn step(self, learner: &mut Learner, images: &Tensor<4>) -> (Tensor<2>, Learned) {
         let logits = learner.training_scores(images.clone());
-        let loss = entropy(logits.clone());
+        let loss = self.0.of(logits.clone()).mean();
         let learned = Learned::one_step(vec![("entropy", value(&loss))]);
         learner.step(&loss);
         (logits.without_autodiff(), learned)
@@ -99,11 +103,11 @@ impl Tent {
 
 impl Method for Tent {
     fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
-        Ok(Self::step(learner, &batch.images).1)
+        Ok(self.step(learner, &batch.images).1)
     }
 
     fn observe(&mut self, learner: &mut Learner, batch: &Minibatch, order: Prediction) -> Observed {
-        let (before, learned) = Self::step(learner, &batch.images);
+        let (before, learned) = self.step(learner, &batch.images);
         Ok((learner.scores(before, &batch.images, order), learned))
     }
 

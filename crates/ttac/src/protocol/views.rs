@@ -1,10 +1,12 @@
 //! The varied copies of samples that self-supervised methods learn from.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 use rand::RngExt;
 
 use crate::checkpoint::Augmentation;
-use crate::data::{Draw, Images, SampleId, Samples, augment, rotate};
+use crate::data::{
+    BatchVariation, Draw, Images, SampleId, Samples, augment, rotate, shuffle_patches,
+};
 use crate::input::InputContract;
 use crate::method::{Views, Wants};
 use crate::{Error, Result};
@@ -14,7 +16,7 @@ pub(crate) fn check(wants: Wants, input: &InputContract) -> Result<()> {
     if wants == Wants::Nothing {
         return Ok(());
     }
-    // Either kind of copy is made of pictures.
+    // All kinds of copies are made of pictures.
     Augmentation::Simclr.check(input)?;
     match *input {
         InputContract::Images { height, width, .. }
@@ -63,6 +65,37 @@ impl Copies<'_> {
                 let turned = self.turned(copies, ids, samples, draw)?;
                 Ok(Some(turned))
             }
+            Wants::Shuffled(patches) => {
+                let images = samples.as_images()?;
+                let size = [images.height, images.width];
+                let pairs = ids.iter().zip(images.each());
+                let pixels = pairs.flat_map(|(&id, image)| {
+                    shuffle_patches(image, size, patches, &mut draw(0).rng(id))
+                });
+                let shuffled = Images {
+                    pixels: pixels.collect(),
+                    ..*images
+                };
+                Ok(Some(Views {
+                    images: self.normalise(&Samples::Images(shuffled))?,
+                    turns: Vec::new(),
+                }))
+            }
+            Wants::Augmented(copies, augmentation) => {
+                let images = samples.as_images()?;
+                let size = [images.height, images.width];
+                let values = images.pixels.iter().map(|&byte| f32::from(byte) / 255.0);
+                let values: Vec<f32> = values.collect();
+                let copies = (0..copies as u64).flat_map(|copy| {
+                    let draw = draw(copy);
+                    let mut rng = draw.batch_rng(0);
+                    BatchVariation::draw(augmentation, size, &mut rng).apply(&values, size, draw)
+                });
+                Ok(Some(Views {
+                    images: self.scaled(copies.collect(), size),
+                    turns: Vec::new(),
+                }))
+            }
         }
     }
 
@@ -102,6 +135,22 @@ impl Copies<'_> {
             images: self.normalise(&images)?,
             turns: turns.into_iter().map(usize::from).collect(),
         })
+    }
+
+    /// Normalises images whose values are from 0 to 1, `[count, height, width, 3]`.
+    fn scaled(&self, mut values: Vec<f32>, [height, width]: [usize; 2]) -> Tensor<4> {
+        if let InputContract::Images { mean, std, .. } = self.input {
+            for pixel in values.as_chunks_mut::<3>().0 {
+                for channel in 0..3 {
+                    pixel[channel] = (pixel[channel] - mean[channel]) / std[channel];
+                }
+            }
+        }
+        let count = values.len() / (3 * height * width).max(1);
+        Tensor::from_data(
+            TensorData::new(values, [count, height, width, 3]),
+            self.device,
+        )
     }
 
     fn normalise(&self, samples: &Samples) -> Result<Tensor<4>> {

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 use rand::seq::SliceRandom;
 
 use super::source::{Alignment, Origin, SourceLabels, SourceStatistics};
-use super::{Covariance, CovarianceKind, Moments};
+use super::{Covariance, CovarianceKind, Importance, Moments};
 use crate::backbone::{Backbone, NormMode};
 use crate::checkpoint::{Augmentation, InputContract};
 use crate::data::{Dataset, DatasetExt, Draw, SampleId, augment};
@@ -34,6 +34,8 @@ pub struct AnchorConfig {
     pub calibration_images: usize,
     /// How many images, as they are, the norms' reference moments are taken from, at most. None for zero.
     pub reference_images: usize,
+    /// How many images, as they are, the importance of scales and shifts is taken from, at most. None for zero.
+    pub importance_images: usize,
 }
 
 impl Default for AnchorConfig {
@@ -50,6 +52,7 @@ impl Default for AnchorConfig {
             seed: 0,
             calibration_images: 10_000,
             reference_images: 10_000,
+            importance_images: 2_000,
         }
     }
 }
@@ -140,6 +143,8 @@ pub fn collect<B: Backbone>(
         watch(ids.len());
     }
     check_counts(&by_class, data, config.labels)?;
+    let some = &order[..order.len().min(config.importance_images)];
+    let importance = Importance::measure(network, input, data, some, device)?;
     let reduce = |moments: &Moments| match config.rank {
         None => moments.gaussian(),
         Some(rank) => moments.gaussian()?.to_low_rank(rank),
@@ -161,6 +166,7 @@ pub fn collect<B: Backbone>(
         projection_alignment: projection_alignment.finish(),
         norms: reference.map(ReferenceCollector::finish),
         calibration: calibrating.finish(data.name(), classes)?,
+        importance,
     })
 }
 
@@ -277,7 +283,7 @@ fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
 }
 
 /// Returns the class with the largest score of each row.
-fn classes_of(logits: &Tensor<2>) -> Vec<usize> {
+pub(super) fn classes_of(logits: &Tensor<2>) -> Vec<usize> {
     let [_, classes] = logits.dims();
     let scores: Vec<f32> = logits.to_data().try_to_vec().expect("scores are f32");
     scores

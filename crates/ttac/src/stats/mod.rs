@@ -37,6 +37,7 @@ mod divergence;
 mod factor;
 mod filter;
 mod gaussian;
+mod importance;
 mod linear;
 mod low_rank;
 mod mixture;
@@ -51,6 +52,7 @@ pub use filter::{
     Eviction, FilterConfig, FilterCounts, FilterMode, LabelSource, Observation, PseudoLabelFilter,
 };
 pub use gaussian::{Covariance, CovarianceKind, Gaussian, TEMPLATE_DIVISOR};
+pub use importance::Importance;
 pub use mixture::mixture;
 pub use moments::Moments;
 pub use running::{RunningGaussian, SoftMoment, Update};

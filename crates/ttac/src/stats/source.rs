@@ -4,7 +4,7 @@ mod file;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CovarianceKind, Gaussian};
+use super::{CovarianceKind, Gaussian, Importance};
 use crate::checkpoint::Augmentation;
 use crate::gate::Calibration;
 use crate::norms::NormReference;
@@ -77,6 +77,8 @@ pub struct SourceStatistics {
     pub norms: Option<NormReference>,
     /// What the source's scores look like on images it should answer well; `None` without a calibration.
     pub calibration: Option<Calibration>,
+    /// How much each scale and shift of the norms matters to the source; files of older versions have none.
+    pub importance: Option<Importance>,
 }
 
 impl SourceStatistics {

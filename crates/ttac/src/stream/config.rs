@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Domains, invalid_if_any};
 use crate::{Error, Result};
 
-/// In which order the samples of a visit arrive. In files it is a word, `shuffled`, `in-order`, `correlated:0.1` or `sorted` (class after
-/// class), or all its fields.
+/// In which order the samples of a visit arrive. In files it is a word, `shuffled`, `in-order`, `correlated:0.1`, `sorted` (class after
+/// class), `note:0.1`, `online-shift:500000` or `imbalanced:100`, or all its fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Order {
@@ -28,6 +28,33 @@ pub enum Order {
         /// The order within a slot.
         #[serde(default)]
         within: Within,
+    },
+    /// Classes come and go as NOTE (Gong et al., 2022) has it: like a correlated stream, but chunks that are full take no more, and none
+    /// is nearly empty.
+    Note {
+        /// Concentration of the Dirichlet distribution, 0.001 to 1,000,000.
+        concentration: f64,
+    },
+    /// One class after the other prevails for a while, as in SAR (Niu et al., 2023). Each of as many stretches as there are classes
+    /// draws samples with replacement, so that some come again and some never.
+    OnlineShift {
+        /// How many times as likely the prevailing class is as any other one, at least 1.
+        ratio: f64,
+        /// How many samples a stretch draws; a hundred if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        draws: Option<usize>,
+    },
+    /// Classes of very different sizes, each smaller than the one before by the same factor, in the order of a correlated stream with
+    /// runs: the stream GLI of TRIBE (Su et al., 2024).
+    Imbalanced {
+        /// How many times as many samples the first class has as the last, at least 1.
+        factor: f64,
+        /// Concentration of the Dirichlet distribution; 0.1 if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        concentration: Option<f64>,
+        /// Whether every domain draws anew which class has which size.
+        #[serde(default)]
+        varied: bool,
     },
     /// Classes in other proportions than in the data set, in a random order: the largest part of the
     /// data that has these proportions, or the [`Subset`]'s count of it.
@@ -50,13 +77,30 @@ impl FromStr for Order {
             slots: None,
             within: Within::default(),
         };
-        if let Some(number) = text.strip_prefix("correlated:") {
-            let number = number.parse();
-            return Ok(correlated(
-                number.map_err(|e| invalid(format!("`{text}`: {e}")))?,
-            ));
+        let note = |concentration| Self::Note { concentration };
+        let online_shift = |ratio| Self::OnlineShift { ratio, draws: None };
+        let imbalanced = |factor| Self::Imbalanced {
+            factor,
+            concentration: None,
+            varied: false,
+        };
+        if let Some((word, number)) = text.split_once(':') {
+            let made: Option<&dyn Fn(f64) -> Self> = match word {
+                "correlated" => Some(&correlated),
+                "note" => Some(&note),
+                "online-shift" => Some(&online_shift),
+                "imbalanced" => Some(&imbalanced),
+                _ => None,
+            };
+            if let Some(made) = made {
+                let number = number.parse();
+                return Ok(made(number.map_err(|e| invalid(format!("`{text}`: {e}")))?));
+            }
         }
         match text {
+            "note" => Ok(note(0.1)),
+            "online-shift" => Ok(online_shift(500_000.0)),
+            "imbalanced" => Ok(imbalanced(100.0)),
             "shuffled" => Ok(Self::Shuffled {}),
             "in-order" => Ok(Self::InOrder {}),
             "correlated" => Ok(correlated(0.1)),
@@ -67,7 +111,7 @@ impl FromStr for Order {
                 within: Within::Runs,
             }),
             _ => Err(invalid(format!(
-                "expected `shuffled`, `in-order`, `sorted`, `correlated` or `correlated:NUMBER`, found `{text}`"
+                "expected `shuffled`, `in-order`, `sorted`, `correlated`, `note`, `online-shift` or `imbalanced`, the last four perhaps with `:NUMBER`, found `{text}`"
             ))),
         }
     }
@@ -87,6 +131,21 @@ impl<'de> Deserialize<'de> for Order {
                 slots: Option<usize>,
                 #[serde(default)]
                 within: Within,
+            },
+            Note {
+                concentration: f64,
+            },
+            OnlineShift {
+                ratio: f64,
+                #[serde(default)]
+                draws: Option<usize>,
+            },
+            Imbalanced {
+                factor: f64,
+                #[serde(default)]
+                concentration: Option<f64>,
+                #[serde(default)]
+                varied: bool,
             },
             LabelShift {
                 proportions: Proportions,
@@ -109,6 +168,17 @@ impl<'de> Deserialize<'de> for Order {
                 slots,
                 within,
             },
+            Fields::Note { concentration } => Self::Note { concentration },
+            Fields::OnlineShift { ratio, draws } => Self::OnlineShift { ratio, draws },
+            Fields::Imbalanced {
+                factor,
+                concentration,
+                varied,
+            } => Self::Imbalanced {
+                factor,
+                concentration,
+                varied,
+            },
             Fields::LabelShift { proportions } => Self::LabelShift { proportions },
         })
     }
@@ -117,7 +187,7 @@ impl<'de> Deserialize<'de> for Order {
 impl Order {
     /// Returns whether the order depends on the classes of the samples.
     pub fn needs_labels(&self) -> bool {
-        matches!(self, Self::Correlated { .. } | Self::LabelShift { .. })
+        !matches!(self, Self::InOrder {} | Self::Shuffled {})
     }
 }
 
@@ -168,7 +238,29 @@ impl Order {
                     (*slots == Some(0)).then(|| "`slots`: expected at least 1, found 0".to_owned());
                 concentration(*value).into_iter().chain(none).collect()
             }
-            Self::LabelShift {
+            Self::OnlineShift { ratio, draws } => {
+                let none =
+                    (*draws == Some(0)).then(|| "`draws`: expected at least 1, found 0".to_owned());
+                at_least_one("ratio", *ratio)
+                    .into_iter()
+                    .chain(none)
+                    .collect()
+            }
+            Self::Imbalanced {
+                factor,
+                concentration: value,
+                ..
+            } => {
+                let given = value.and_then(concentration);
+                at_least_one("factor", *factor)
+                    .into_iter()
+                    .chain(given)
+                    .collect()
+            }
+            Self::Note {
+                concentration: value,
+            }
+            | Self::LabelShift {
                 proportions: Proportions::Dirichlet(value),
             } => concentration(*value).into_iter().collect(),
             Self::LabelShift {
@@ -205,9 +297,24 @@ impl fmt::Display for Order {
             Self::Correlated { concentration, .. } => {
                 write!(f, "correlated (concentration {concentration})")
             }
+            Self::Note { concentration } => {
+                write!(f, "NOTE's chunks (concentration {concentration})")
+            }
+            Self::OnlineShift { ratio, .. } => {
+                write!(f, "one class after the other prevails (ratio {ratio})")
+            }
+            Self::Imbalanced { factor, .. } => {
+                write!(f, "imbalanced (factor {factor}), correlated")
+            }
             Self::LabelShift { .. } => f.write_str("label shift, shuffled"),
         }
     }
+}
+
+/// Names a number that has to be at least one and is not.
+fn at_least_one(name: &str, value: f64) -> Option<String> {
+    let fits = (1.0..=1e12).contains(&value);
+    (!fits).then(|| format!("`{name}`: expected a number from 1 to 1e12, found {value}"))
 }
 
 /// A part of every domain.

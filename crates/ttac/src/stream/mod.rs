@@ -6,7 +6,8 @@
 //! not kept.
 //!
 //! A *visit* is one walk over a domain, or over a mixture of domains. It brings every chosen sample
-//! once, in batches of one size; its last batch may be smaller, and no batch reaches over its end.
+//! once, in batches of one size; its last batch may be smaller, and no batch reaches over its end. Only the order `online-shift` draws
+//! samples with replacement.
 //!
 //! ```
 //! use ttac::stream::{Domain, Domains, Population, StreamConfig};

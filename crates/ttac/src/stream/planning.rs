@@ -8,7 +8,7 @@ use super::{
     Arrival, Choose, Order, Proportions, StreamConfig, StreamPlan, Within, invalid_if_any,
 };
 use crate::data::{Dataset, DatasetExt, SampleId};
-use crate::rng::{Purpose, shuffle};
+use crate::rng::{Purpose, below, shuffle};
 use crate::{Error, Result};
 
 /// What a plan has to know about the samples of a domain.
@@ -85,9 +85,14 @@ impl StreamConfig {
             let ids = if self.order.needs_labels() {
                 population.labels().and_then(|known| {
                     labels[index] = known;
-                    match &proportions {
-                        Some(proportions) => self.with_proportions(proportions, known),
-                        None => self.any(known.len()),
+                    match (&proportions, &self.order) {
+                        (Some(proportions), _) => self.with_proportions(proportions, known),
+                        (None, Order::Imbalanced { factor, varied, .. }) => {
+                            let ids = self.any(known.len())?;
+                            let number = if *varied { index + 1 } else { 0 };
+                            self.thinned(ids, known, num_classes, *factor, number)
+                        }
+                        (None, _) => self.any(known.len()),
                     }
                 })
             } else {
@@ -215,6 +220,38 @@ impl StreamConfig {
         Ok(ids)
     }
 
+    /// Keeps fewer and fewer samples of one class after the other, so that the first has `factor` times as many as the last. Domains
+    /// with the same number keep the same classes large.
+    fn thinned(
+        &self,
+        ids: Vec<SampleId>,
+        labels: &[usize],
+        num_classes: usize,
+        factor: f64,
+        number: usize,
+    ) -> Result<Vec<SampleId>, String> {
+        let mut classes = by_class(ids, |id| labels[*id as usize], num_classes);
+        let mut generator = generator(self.seed, Choice::Sizes, number);
+        let mut ranks: Vec<usize> = (0..num_classes).collect();
+        if number > 0 {
+            shuffle(&mut ranks, &mut generator);
+        }
+        let most = classes.first().map_or(0, Vec::len) as f64;
+        for (ids, rank) in classes.iter_mut().zip(ranks) {
+            let share = factor.powf(-(rank as f64) / (num_classes.max(2) - 1) as f64);
+            // A class that is to keep all its samples must not lose one to rounding.
+            let count = (most * share + 1e-9).floor() as usize;
+            shuffle(ids, &mut generator);
+            ids.truncate(count.max(1));
+        }
+        let mut ids = classes.concat();
+        if ids.is_empty() {
+            return Err("it has no samples".to_owned());
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
     fn ordered(
         &self,
         mut arrivals: Vec<Arrival>,
@@ -222,6 +259,7 @@ impl StreamConfig {
         num_classes: usize,
         generator: &mut ChaCha8Rng,
     ) -> Vec<Arrival> {
+        let class = |arrival: &Arrival| labels[arrival.domain][arrival.id as usize];
         match &self.order {
             Order::InOrder {} => arrivals,
             Order::Shuffled {} | Order::LabelShift { .. } => {
@@ -234,12 +272,30 @@ impl StreamConfig {
                 within,
             } => {
                 shuffle(&mut arrivals, generator);
-                let mut classes = vec![Vec::new(); num_classes];
-                for arrival in arrivals {
-                    classes[labels[arrival.domain][arrival.id as usize]].push(arrival);
-                }
+                let classes = by_class(arrivals, class, num_classes);
                 let slots = slots.unwrap_or(num_classes);
                 correlated(&classes, *concentration, slots, *within, generator)
+            }
+            Order::Imbalanced { concentration, .. } => {
+                shuffle(&mut arrivals, generator);
+                let classes = by_class(arrivals, class, num_classes);
+                let concentration = concentration.unwrap_or(0.1);
+                correlated(
+                    &classes,
+                    concentration,
+                    num_classes,
+                    Within::Runs,
+                    generator,
+                )
+            }
+            Order::Note { concentration } => {
+                shuffle(&mut arrivals, generator);
+                let classes = by_class(arrivals, class, num_classes);
+                chunked(&classes, *concentration, generator)
+            }
+            Order::OnlineShift { ratio, draws } => {
+                let classes = by_class(arrivals, class, num_classes);
+                prevailing(&classes, *ratio, draws.unwrap_or(100), generator)
             }
         }
     }
@@ -327,6 +383,103 @@ fn correlated(
     stream
 }
 
+/// Sorts items into their classes, in their order.
+fn by_class<T>(items: Vec<T>, class: impl Fn(&T) -> usize, num_classes: usize) -> Vec<Vec<T>> {
+    let mut classes: Vec<Vec<T>> = (0..num_classes).map(|_| Vec::new()).collect();
+    for item in items {
+        classes[class(&item)].push(item);
+    }
+    classes
+}
+
+/// How often the chunks are drawn until each of them has enough samples.
+const DRAWS_OF_CHUNKS: usize = 1000;
+
+/// The samples of every class spread over as many chunks as there are classes, chunk after chunk. A chunk that has its share of all samples
+/// takes none of the classes that follow. Chunks are drawn again until the smallest has ten samples; where the data are too few or luck
+/// is bad, the draw whose smallest chunk is largest counts.
+fn chunked(
+    classes: &[Vec<Arrival>],
+    concentration: f64,
+    generator: &mut ChaCha8Rng,
+) -> Vec<Arrival> {
+    const ENOUGH: usize = 10;
+    let count = classes.len();
+    let share = classes.iter().map(Vec::len).sum::<usize>() as f64 / count.max(1) as f64;
+    let mut best: (usize, Vec<Vec<&[Arrival]>>) = (0, Vec::new());
+    for _ in 0..DRAWS_OF_CHUNKS {
+        // [chunks][classes], each a run of one class
+        let mut chunks: Vec<Vec<&[Arrival]>> = vec![Vec::new(); count];
+        let size = |chunk: &[&[Arrival]]| chunk.iter().map(|run| run.len()).sum::<usize>();
+        for arrivals in classes {
+            let mut shares = dirichlet(concentration, count, generator);
+            for (share_of_chunk, chunk) in shares.iter_mut().zip(&chunks) {
+                if size(chunk) as f64 >= share {
+                    *share_of_chunk = 0.0;
+                }
+            }
+            let total: f64 = shares.iter().sum();
+            // All that is left may have underflowed; the class is then spread evenly.
+            let even = 1.0 / count as f64;
+            let (mut sum, mut start) = (0.0, 0);
+            for (place, part) in shares.iter().enumerate() {
+                sum += if total > 0.0 { part / total } else { even };
+                let end = if place + 1 == count {
+                    arrivals.len()
+                } else {
+                    ((sum * arrivals.len() as f64) as usize).clamp(start, arrivals.len())
+                };
+                chunks[place].push(&arrivals[start..end]);
+                start = end;
+            }
+        }
+        let smallest = chunks.iter().map(|chunk| size(chunk)).min().unwrap_or(0);
+        if best.1.is_empty() || smallest > best.0 {
+            best = (smallest, chunks);
+        }
+        if best.0 >= ENOUGH {
+            break;
+        }
+    }
+    let mut stream = Vec::new();
+    for mut chunk in best.1 {
+        shuffle(&mut chunk, generator);
+        stream.extend(chunk.concat());
+    }
+    stream
+}
+
+/// One stretch for every class, in a random order: in its own stretch a class is `ratio` times as likely as any other one. Samples are
+/// drawn from their class with replacement.
+fn prevailing(
+    classes: &[Vec<Arrival>],
+    ratio: f64,
+    draws: usize,
+    generator: &mut ChaCha8Rng,
+) -> Vec<Arrival> {
+    let mut present: Vec<usize> = (0..classes.len()).collect();
+    present.retain(|&class| !classes[class].is_empty());
+    let mut order = present.clone();
+    shuffle(&mut order, generator);
+    let mut stream = Vec::with_capacity(order.len() * draws);
+    for own in order {
+        let total = ratio + (present.len() - 1) as f64;
+        for _ in 0..draws {
+            let others = (generator.random::<f64>() * total - ratio).max(-1.0);
+            let class = if others < 0.0 {
+                own
+            } else {
+                let others_only = present.iter().filter(|&&class| class != own);
+                let nth = (others as usize).min(present.len().saturating_sub(2));
+                *others_only.clone().nth(nth).unwrap_or(&own)
+            };
+            let members = &classes[class];
+            stream.push(members[below(members.len(), generator)]);
+        }
+    }
+    stream
+}
+
 /// A draw from the symmetric Dirichlet distribution: gamma variates divided by their sum. They are
 /// kept as logarithms, `ln G(a) = ln G(a + 1) + ln U / a`, since for small `a` most are nearly zero. The gamma variates are
 /// those of `rand_distr`: plans that draw them stay the same only as long as its algorithm does.
@@ -350,6 +503,7 @@ enum Choice {
     Order,
     Subset,
     Proportions,
+    Sizes,
 }
 
 fn generator(seed: u64, choice: Choice, index: usize) -> ChaCha8Rng {

@@ -6,7 +6,8 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use ttac::checkpoint::Augmentation;
 use ttac::data::{
-    Adjustment, Batch, Crop, Dataset, Draw, Images, SampleId, Shapes10, Split, Variation, rotate,
+    Adjustment, Batch, BatchAugmentation, BatchVariation, Crop, Dataset, Draw, Images, Padding,
+    SampleId, Shapes10, Split, Tone, Variation, rotate,
 };
 
 use crate::fixture;
@@ -373,4 +374,129 @@ fn only_squares_are_turned() {
         pixels: vec![0; 18],
     };
     rotate(&images, &[1]);
+}
+
+/// A variation of a whole batch, as a fixture notes it.
+fn batch_variation(case: &Value) -> BatchVariation {
+    let number = |value: &Value| value.as_f64().unwrap() as f32;
+    let tones = case["tones"].as_array().unwrap().iter().map(|tone| {
+        let amount = number(&tone[1]);
+        match tone[0].as_str().unwrap() {
+            "brightness" => Tone::Brightness(amount),
+            "contrast" => Tone::Contrast(amount),
+            "saturation" => Tone::Saturation(amount),
+            "hue" => Tone::Hue(amount),
+            "gamma" => Tone::Gamma(amount),
+            other => panic!("no tone is called `{other}`"),
+        }
+    });
+    BatchVariation {
+        tones: tones.collect(),
+        padding: serde_json::from_value(case["padding"].clone()).unwrap(),
+        degrees: number(&case["degrees"]),
+        shift: serde_json::from_value(case["shift"].clone()).unwrap(),
+        scale: number(&case["scale"]),
+        blur: case["blur"].as_f64().map(|deviation| deviation as f32),
+        flip: case["flip"].as_bool().unwrap(),
+        noise: 0.0,
+    }
+}
+
+#[test]
+fn a_batch_is_varied_as_pytorch_varies_it() {
+    let path = fixture::path("methods").join("batch-variation/config.json");
+    let config: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut expected = fixture::Fixture::open_in("methods", "batch-variation");
+    let input = &config["inputs"]["images"];
+    let shape: Vec<usize> = serde_json::from_value(input["shape"].clone()).unwrap();
+    let images = fixture::values("varied", shape.iter().product(), 1.0, 0.5);
+    for (name, case) in config["variations"].as_object().unwrap() {
+        let found = batch_variation(case).apply(&images, [shape[1], shape[2]], DRAW);
+        let found = burn::tensor::TensorData::new(found, shape.clone());
+        expected.compare_data(name, name, &found);
+        // Single precision against double; places of pixels are computed in double precision on both sides.
+        expected.expect(name, 2e-6);
+    }
+}
+
+#[test]
+fn a_neutral_variation_of_a_batch_is_the_identity() {
+    let images = fixture::values("varied", 2 * 7 * 6 * 3, 1.0, 0.5);
+    let neutral = BatchVariation {
+        tones: vec![
+            Tone::Brightness(1.0),
+            Tone::Contrast(1.0),
+            Tone::Saturation(1.0),
+            Tone::Hue(0.0),
+            Tone::Gamma(1.0),
+        ],
+        // A Gaussian as narrow as this has all its weight in the middle.
+        blur: Some(0.001),
+        padding: Padding::Reflection,
+        ..BatchVariation::neutral()
+    };
+    for (found, image) in neutral.apply(&images, [7, 6], DRAW).iter().zip(&images) {
+        // The hue goes through a division by the range of the channels and back.
+        assert!((found - image).abs() < 1e-6, "{found} instead of {image}");
+    }
+}
+
+#[test]
+fn variations_of_a_batch_are_drawn_within_their_bounds() {
+    let size = [32, 20];
+    let draws = (0..2_000).map(|view| {
+        let mut rng = Draw { view, ..DRAW }.rng(0);
+        BatchVariation::draw(BatchAugmentation::FULL, size, &mut rng)
+    });
+    let draws: Vec<BatchVariation> = draws.collect();
+    for draw in &draws {
+        assert_eq!(draw.tones.len(), 5);
+        for tone in &draw.tones {
+            let (value, least, most) = match *tone {
+                Tone::Brightness(value) => (value, 0.6, 1.4),
+                Tone::Contrast(value) | Tone::Gamma(value) => (value, 0.7, 1.3),
+                Tone::Saturation(value) => (value, 0.5, 1.5),
+                Tone::Hue(value) => (value, -0.06, 0.06),
+            };
+            assert!((least..=most).contains(&value), "{tone:?}");
+        }
+        assert!(draw.degrees.abs() <= 15.0 && (0.9..=1.1).contains(&draw.scale));
+        // A sixteenth of the padded sides, 64 and 40.
+        assert!(draw.shift[0].abs() <= 4 && draw.shift[1].abs() <= 3);
+        assert!((0.001..=0.5).contains(&draw.blur.unwrap()));
+    }
+    let flips = draws.iter().filter(|draw| draw.flip).count();
+    assert_frequency(flips, draws.len(), 0.5);
+    let first = draws
+        .iter()
+        .filter(|draw| matches!(draw.tones[0], Tone::Hue(_)));
+    assert_frequency(first.count(), draws.len(), 0.2);
+    let plain = BatchVariation::draw(BatchAugmentation::PLAIN, size, &mut DRAW.rng(0));
+    assert_eq!((plain.blur, plain.noise), (None, 0.0));
+}
+
+#[test]
+fn a_batch_is_varied_alike_on_any_number_of_threads_and_noise_differs_between_images() {
+    let image = fixture::values("varied", 8 * 8 * 3, 0.5, 0.5);
+    let images = image.repeat(3);
+    let noisy = BatchVariation {
+        noise: 0.005,
+        ..BatchVariation::neutral()
+    };
+    let with = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let pool = pool.build().unwrap();
+        pool.install(|| noisy.apply(&images, [8, 8], DRAW))
+    };
+    let varied = with(1);
+    assert_eq!(varied, with(3));
+    let (first, second) = (&varied[..192], &varied[192..384]);
+    assert_ne!(first, second);
+    let squares = first
+        .iter()
+        .zip(&image)
+        .map(|(a, b)| f64::from(a - b).powi(2));
+    let deviation = (squares.sum::<f64>() / 192.0).sqrt();
+    // The deviation of 192 draws is known to five hundredths of itself; four times that are allowed.
+    assert!((deviation - 0.005).abs() < 0.001, "{deviation}");
 }

@@ -1,5 +1,5 @@
-//! ETA beside its fixture: what a batch without a selected sample leaves, what a reset forgets, and by what the loss
-//! is divided.
+//! ETA, EATA and RDumb beside their fixtures: what a batch without a selected sample leaves, what a reset forgets, by what
+//! the loss is divided, how a penalty holds, and when a period ends.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use ttac::archive::Arrays;
@@ -148,5 +148,112 @@ fn a_share_above_one_is_refused() {
     assert!(
         error.contains("`average_share` must be 0 to 1, found 1.5"),
         "{error}"
+    );
+}
+
+/// A method of the family around a random network, with the anchors of that network.
+fn anchored(name: &str, changes: &[(&str, &str)]) -> Adapter {
+    let mut method = eager(name, Setting::NoQueue);
+    for (field, value) in changes {
+        method = method.with_field(field, value).unwrap();
+    }
+    let source = Source::of(name);
+    method
+        .build(source.model.network, Some(&source.anchors))
+        .unwrap()
+}
+
+#[test]
+fn without_a_penalty_or_a_period_they_are_eta() {
+    let mut plain = adapter(&[]);
+    let mut others = [
+        anchored("eata", &[("penalty_weight", "0")]),
+        anchored("rdumb", &[("reset_period", "null")]),
+    ];
+    for batch in 0..3 {
+        let expected = observe(&mut plain, batch, Prediction::PredictFirst);
+        for other in &mut others {
+            assert_eq!(observe(other, batch, Prediction::PredictFirst), expected);
+        }
+    }
+    for other in others {
+        assert_eq!(other.weights(), plain.weights());
+    }
+}
+
+#[test]
+fn a_penalty_holds_parameters_near_the_source() {
+    let sgd = r#"{"optimiser":"sgd","momentum":0.0}"#;
+    let way = |weight: &str| {
+        let changes = [
+            ("penalty_weight", weight),
+            ("optimiser", sgd),
+            ("learning_rate", "0.01"),
+        ];
+        let mut method = anchored("eata", &changes);
+        let losses: Vec<Learned> = (0..4)
+            .map(|batch| observe(&mut method, batch, Prediction::AdaptFirst).1)
+            .collect();
+        let penalty = |learned: &Learned| learned.losses[1].1;
+        assert_eq!(
+            penalty(&losses[0]),
+            0.0,
+            "the first step starts from the source"
+        );
+        assert!(penalty(&losses[3]) > 0.0);
+        method.drift().unwrap()
+    };
+    assert!(way("10") < way("0.001"));
+}
+
+#[test]
+fn a_period_ends_at_the_source() {
+    let mut method = anchored("rdumb", &[("reset_period", "3")]);
+    let fresh = everything(&method);
+    let first = observe(&mut method, 0, Prediction::PredictFirst);
+    for batch in 1..3 {
+        observe(&mut method, batch, Prediction::PredictFirst);
+    }
+    assert_ne!(everything(&method), fresh);
+    let fourth = observe(&mut method, 0, Prediction::PredictFirst);
+    assert_eq!(fourth, first, "the fourth batch is a first one again");
+}
+
+#[test]
+fn anchors_without_importance_are_refused_by_eata_alone() {
+    let source = Source::of("eata");
+    let anchors = ttac::SourceStatistics {
+        importance: None,
+        ..source.anchors
+    };
+    let network = source.model.network;
+    let error = eager("eata", Setting::NoQueue).build(network.clone(), Some(&anchors));
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("anchors made by this version do"), "{error}");
+    let error = eager("eata", Setting::NoQueue).build(network.clone(), None);
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("`eata` needs source statistics"), "{error}");
+    for name in ["eta", "rdumb"] {
+        assert!(
+            eager(name, Setting::NoQueue)
+                .build(network.clone(), None)
+                .is_ok()
+        );
+    }
+}
+
+#[test]
+fn importance_comes_back_from_a_file() {
+    let anchors = Source::of("eata").anchors;
+    let found = anchors.importance.as_ref().unwrap();
+    assert_eq!(found.images, 100);
+    assert!(found.values.iter().all(|value| *value >= 0.0));
+    assert!(found.values.iter().any(|value| *value > 0.0));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("anchors");
+    anchors.save(&path).unwrap();
+    assert_eq!(
+        ttac::SourceStatistics::load(&path).unwrap().importance,
+        anchors.importance
     );
 }

@@ -166,3 +166,27 @@ fn records_of_an_own_method_backbone_and_data_set_appear_in_tables() {
     );
     assert!(table.contains("resnet20-cifar"), "{table}");
 }
+
+/// A list of corruptions may be mixed, rise and fall, or come again; each is read, planned and run.
+#[test]
+fn streams_of_several_corruptions_run_by_their_words() {
+    for (corruption, visits, domains) in [
+        ("mixed:fog,contrast", 1, 2),
+        ("gradual:contrast", 9, 5),
+        ("fog,clean*2", 4, 2),
+    ] {
+        let spec = Spec {
+            corruption: Some(corruption.to_owned()),
+            severity: Some(5),
+            method: "bn".to_owned(),
+            set: std::collections::BTreeMap::new(),
+            subset: Some(24),
+            ..spec()
+        };
+        let opened = Experiment::open(&spec, &Device::flex()).unwrap();
+        assert_eq!(opened.plan.visits.len(), visits, "{corruption}");
+        assert_eq!(opened.domains.len(), domains, "{corruption}");
+        let record = record(&spec);
+        assert_eq!(record.card.stream, opened.plan.config, "{corruption}");
+    }
+}

@@ -97,7 +97,9 @@ fn lacks(network: &str, method: &str) -> Option<&'static str> {
         (_, "ttt-r") => Some("rotation"),
         (_, "ttt++" | "ttac+contrastive") => Some("projection"),
         ("vit_timm" | "resnet_gn" | "squeeze_like", "bn") => Some("batch norms"),
-        ("squeeze_like", "tent" | "eta") => Some("norms"),
+        ("squeeze_like", "tent" | "eta" | "eata" | "rdumb" | "sar" | "deyo" | "roid" | "cmf") => {
+            Some("norms")
+        }
         ("squeeze_like", "t3a" | "ttac-source-free" | "ttac-source-free+shot") => {
             Some("linear classifier")
         }

@@ -55,8 +55,23 @@ mod objectives;
 /// Every method's first ten batches against PyTorch.
 mod method_parity;
 
-/// ETA beside its fixture: batches without a step, resets, and what the loss is divided by.
+/// ETA, EATA and RDumb beside their fixtures: batches without a step, resets, penalties, and what the loss is divided by.
 mod eta;
+
+/// SAR beside its fixture: coasting, the way back, what stays of the last stage.
+mod sar;
+
+/// `DeYO` beside its fixture: one patch, batches without a step, what is refused.
+mod deyo;
+
+/// CoTTA beside its fixture: restores, the teacher, who answers.
+mod cotta;
+
+/// LAME beside its fixtures: nothing is learned, one sample, what is refused.
+mod lame;
+
+/// ROID and CMF beside their fixtures: parts switched off, what goes back, short batches, what is refused.
+mod roid;
 
 /// The small world that tests of methods and sessions live in.
 mod world;

@@ -7,18 +7,20 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
-use ttac::backbone::{Architecture, Backbone, Network, load_tensors};
+use ttac::backbone::{Architecture, Backbone, Network, ParameterKind, load_tensors, parameters};
 use ttac::checkpoint::Augmentation;
 use ttac::data::SampleId;
+use ttac::loss::Uncertainty;
 use ttac::method::{
-    Adapter, Assignment, BnConfig, ClassGate, EpochGate, EtaConfig, GlobalPart, Learned,
-    MethodSpec, Minibatch, NormSource, Posteriors, Prediction, QueueState, ShotConfig, Stage,
-    T3aConfig, TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
+    Adapter, Affinity, Assignment, BnConfig, ClassGate, ContinualFilter, CottaConfig, DeyoConfig,
+    EpochGate, EtaConfig, GlobalPart, LameConfig, Learned, MethodSpec, Minibatch, NormSource,
+    Posteriors, Prediction, QueueState, RoidConfig, SarConfig, ShotConfig, Stage, T3aConfig,
+    TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
 };
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{
-    Alignment, Covariance, FilterConfig, Gaussian, KlDirection, Origin, SoftMoment, SourceLabels,
-    SourceStatistics,
+    Alignment, Covariance, FilterConfig, Gaussian, Importance, KlDirection, Origin, SoftMoment,
+    SourceLabels, SourceStatistics,
 };
 
 use crate::fixture::{Fixture, filled, labels, path, values};
@@ -140,6 +142,7 @@ impl Case {
             projection_alignment: alignment("projections"),
             norms: None,
             calibration: None,
+            importance: importance(&self.fixture, &self.network),
         }
     }
 
@@ -158,14 +161,17 @@ impl Case {
     /// One step on each arriving batch; `logits` are those after it, or before.
     fn run(mut self, method: &mut Adapter, order: Prediction) {
         let images = self.images("stream");
-        let views = self.config["inputs"]["view1"].is_object();
-        let views = views.then(|| [self.images("view1"), self.images("view2")]);
+        let views = ["view1", "view2"].map(|view| {
+            let is_given = self.config["inputs"][view].is_object();
+            is_given.then(|| self.images(view))
+        });
         let batch = self.batch();
         let (mut scores, mut learned) = (Vec::new(), Vec::new());
         for start in (0..images.dims()[0]).step_by(batch) {
             let slice = |images: &Tensor<4>| images.clone().slice_dim(0, start..start + batch);
-            let views = views.as_ref().map(|[first, second]| Views {
-                images: Tensor::cat(vec![slice(first), slice(second)], 0),
+            let copies: Vec<Tensor<4>> = views.iter().flatten().map(slice).collect();
+            let views = (!copies.is_empty()).then(|| Views {
+                images: Tensor::cat(copies, 0),
                 turns: Vec::new(),
             });
             let arriving = minibatch(start, batch, slice(&images), views);
@@ -289,6 +295,20 @@ impl Case {
         }
         self.fixture.expect("after", self.tolerance);
     }
+}
+
+/// The importance of the norms' scales and shifts, where a fixture has one.
+fn importance(fixture: &Fixture, network: &Network) -> Option<Importance> {
+    if fixture.keys("importance.").is_empty() {
+        return None;
+    }
+    let affine = parameters(network).into_iter();
+    let affine = affine.filter(|parameter| parameter.kind == ParameterKind::Affine);
+    let values = affine.flat_map(|one| fixture.numbers(&format!("importance.{}", one.key)));
+    Some(Importance {
+        images: 128,
+        values: values.map(|value| value as f32).collect(),
+    })
 }
 
 fn gaussian(mean: Vec<f64>, covariance: Vec<f64>) -> Gaussian {
@@ -454,18 +474,115 @@ fn tent_predicts_by_the_pass_it_learns_from() {
 }
 
 #[test]
-fn eta_learns_from_what_is_certain_and_new() {
-    let case = Case::open("eta");
-    let config = EtaConfig {
+fn eta_eata_and_rdumb_learn_from_what_is_certain_and_new() {
+    for name in ["eta", "eata", "rdumb"] {
+        let case = Case::open(name);
+        let optional = |constant: &str| case.config["constants"][constant].as_f64();
+        let config = EtaConfig {
+            optimiser: OptimiserConfig::ADAM,
+            learning_rate: case.number("learning_rate"),
+            entropy_margin: case.number("entropy_margin"),
+            similarity_threshold: case.number("similarity_threshold"),
+            average_share: case.number("average_share"),
+            penalty_weight: optional("penalty_weight").unwrap_or(0.0),
+            reset_period: optional("reset_period").map(|period| period as u64),
+            ..EtaConfig::default()
+        };
+        let mut method = case.build(name, &config);
+        case.run(&mut method, Prediction::PredictFirst);
+    }
+}
+
+#[test]
+fn sar_steps_by_the_gradient_up_the_slope() {
+    let case = Case::open("sar");
+    let config = SarConfig {
+        optimiser: sgd(&case),
+        learning_rate: case.number("learning_rate"),
+        entropy_margin: case.number("entropy_margin"),
+        radius: case.number("radius"),
+        recovery_entropy: case.number("recovery_entropy"),
+        average_share: case.number("average_share"),
+        ..SarConfig::default()
+    };
+    case.run_method("sar", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn come_minimises_the_entropy_of_opinions() {
+    let case = Case::open("come");
+    let config = TentConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        uncertainty: Uncertainty::Opinion,
+        ..TentConfig::default()
+    };
+    case.run_method("tent", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn deyo_learns_from_predictions_that_rest_on_shapes() {
+    let case = Case::open("deyo");
+    let config = DeyoConfig {
         optimiser: OptimiserConfig::ADAM,
         learning_rate: case.number("learning_rate"),
         entropy_margin: case.number("entropy_margin"),
-        similarity_threshold: case.number("similarity_threshold"),
-        average_share: case.number("average_share"),
-        ..EtaConfig::default()
+        weight_margin: case.number("weight_margin"),
+        fall_threshold: case.number("fall_threshold"),
+        ..DeyoConfig::default()
     };
-    let mut method = case.build("eta", &config);
-    case.run(&mut method, Prediction::PredictFirst);
+    case.run_method("deyo", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn cotta_learns_from_its_teacher() {
+    let case = Case::open("cotta");
+    let config = CottaConfig {
+        optimiser: sgd(&case),
+        learning_rate: case.number("learning_rate"),
+        copies: 2,
+        confidence_threshold: case.number("confidence_threshold"),
+        teacher_share: case.number("teacher_share"),
+        restore_probability: 0.0,
+        ..CottaConfig::default()
+    };
+    case.run_method("cotta", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn lame_moves_predictions_to_those_of_neighbours() {
+    for (name, affinity) in [("lame", Affinity::Rbf), ("lame-nearest", Affinity::Nearest)] {
+        let case = Case::open(name);
+        let config = LameConfig {
+            affinity,
+            neighbours: case.number("neighbours") as usize,
+            ..LameConfig::default()
+        };
+        case.run_method("lame", &config, Prediction::PredictFirst);
+    }
+}
+
+#[test]
+fn roid_and_cmf_go_back_after_each_step() {
+    for name in ["roid", "cmf"] {
+        let case = Case::open(name);
+        let filter = (name == "cmf").then(|| ContinualFilter {
+            noise: case.number("filter_noise"),
+            reference_parameters: case.number("filter_reference_parameters"),
+            source_share: case.number("filter_source_share"),
+            least_memory: case.number("filter_least_memory"),
+        });
+        let config = RoidConfig {
+            optimiser: OptimiserConfig::ADAM,
+            learning_rate: case.number("learning_rate"),
+            sharpness: case.number("sharpness"),
+            average_share: case.number("average_share"),
+            source_share: case.number("source_share"),
+            filter,
+            ..RoidConfig::default()
+        };
+        case.run_method(name, &config, Prediction::PredictFirst);
+    }
 }
 
 #[test]

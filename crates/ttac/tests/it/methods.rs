@@ -90,7 +90,19 @@ fn reset_is_the_source_bit_for_bit() {
 #[test]
 fn threads_do_not_change_a_bit() {
     let plan = plan(2);
-    for name in ["tent", "shot", "tfa", "ttac", "ttac+contrastive"] {
+    for name in [
+        "tent",
+        "eata",
+        "sar",
+        "deyo",
+        "roid",
+        "cotta",
+        "lame",
+        "shot",
+        "tfa",
+        "ttac",
+        "ttac+contrastive",
+    ] {
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build().unwrap().install(|| {
@@ -114,7 +126,8 @@ fn predicting_changes_nothing_and_learning_changes_something() {
         assert_eq!(scores(), scores(), "{name}");
         let before = weights(&used);
         predictions(&mut used, &plan, &data(0));
-        let keeps = matches!(name, "test" | "t3a") || (name == "bn" && protocol.queue.is_none());
+        let keeps =
+            matches!(name, "test" | "t3a" | "lame") || (name == "bn" && protocol.queue.is_none());
         assert_eq!(weights(&used) == before, keeps, "{name}");
     });
 }

@@ -70,6 +70,7 @@ fn any_order() -> impl Strategy<Value = Order> {
             slots,
             within: if runs { Within::Runs } else { Within::Shuffled },
         }),
+        (0.01..10.0).prop_map(|concentration| Order::Note { concentration }),
     ]
 }
 
@@ -497,4 +498,145 @@ fn a_saved_plan_is_replayed_or_refused() {
         error.contains("plan.json` is not a stream plan: missing field"),
         "{error}"
     );
+}
+
+/// The streams of the field, by the words that the command and grids know.
+fn by_word(word: &str) -> StreamConfig {
+    StreamConfig::new(one()).with_order(word.parse().unwrap())
+}
+
+#[test]
+fn chunks_of_note_are_full_and_none_is_nearly_empty() {
+    let labels = labels(10, 1000);
+    for seed in 0..5 {
+        let config = by_word("note").with_seed(seed).with_batch_size(64);
+        let plan = plan(&config, &labels);
+        assert_eq!(plan.samples(), 10_000, "every sample once");
+        // Far more neighbours of one class than the tenth that chance would give.
+        assert!(correlation(&plan, &labels) > 0.9);
+    }
+    // With a high concentration chunks are alike, and each has a run of every class.
+    let even = plan(&by_word("note:1000000"), &labels);
+    let stream = arrivals(&even.batches);
+    let class = |arrival: &Arrival| labels[arrival.id as usize];
+    let runs = stream.chunk_by(|a, b| class(a) == class(b));
+    let lengths: Vec<usize> = runs.map(<[Arrival]>::len).collect();
+    // Two chunks may meet in the same class, which makes one run of two.
+    assert!((91..=100).contains(&lengths.len()), "{}", lengths.len());
+    assert!(
+        lengths.iter().all(|length| (95..=210).contains(length)),
+        "{lengths:?}"
+    );
+}
+
+#[test]
+fn too_few_samples_for_ten_in_a_chunk_are_still_laid_out() {
+    let labels = labels(5, 2);
+    let plan = plan(&by_word("note"), &labels);
+    let different: HashSet<Arrival> = arrivals(&plan.batches).into_iter().collect();
+    assert_eq!(different.len(), 10);
+}
+
+#[test]
+fn under_online_shift_one_class_after_the_other_prevails() {
+    let labels = labels(10, 30);
+    let pure = plan(&by_word("online-shift"), &labels);
+    let stream = arrivals(&pure.batches);
+    assert_eq!(stream.len(), 1000, "a hundred draws of each class");
+    let mut seen = HashSet::new();
+    for stretch in stream.chunks(100) {
+        let classes: HashSet<usize> = stretch.iter().map(|a| labels[a.id as usize]).collect();
+        // At a ratio of half a million one draw in fifty thousand is of another class.
+        assert_eq!(classes.len(), 1);
+        seen.extend(classes);
+    }
+    assert_eq!(seen.len(), 10);
+    let different: HashSet<&Arrival> = stream.iter().collect();
+    assert!(
+        different.len() < 300,
+        "of thirty samples in a hundred draws some never come"
+    );
+
+    // A ratio of one is no shift at all: in a stretch all classes come.
+    let even = Order::OnlineShift {
+        ratio: 1.0,
+        draws: Some(500),
+    };
+    let even = plan(&StreamConfig::new(one()).with_order(even), &labels);
+    let counts = counts(&even.batches, &labels, 10);
+    // 5,000 draws of ten classes have a deviation of 21 from 500; four of them are allowed.
+    assert!(
+        counts.iter().all(|count| count.abs_diff(500) < 85),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn imbalanced_classes_shrink_by_the_same_factor() {
+    let labels = labels(10, 1000);
+    let plan_of = |varied| {
+        let order = Order::Imbalanced {
+            factor: 100.0,
+            concentration: None,
+            varied,
+        };
+        let domains = Domains::Sequence {
+            domains: domains(3),
+        };
+        plan(&StreamConfig::new(domains).with_order(order), &labels)
+    };
+    let expected: Vec<usize> = (0..10)
+        .map(|class| (1000.0 * 100.0_f64.powf(-f64::from(class) / 9.0) + 1e-9) as usize)
+        .collect();
+    assert_eq!((expected[0], expected[9]), (1000, 10));
+    let fixed = plan_of(false);
+    for visit in fixed.by_visit() {
+        assert_eq!(counts(visit, &labels, 10), expected);
+    }
+    let varied = plan_of(true);
+    let sizes: Vec<Vec<usize>> = varied
+        .by_visit()
+        .map(|visit| counts(visit, &labels, 10))
+        .collect();
+    assert!(sizes[0] != sizes[1] || sizes[1] != sizes[2]);
+    for mut size in sizes {
+        size.sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(size, expected, "the same sizes, of other classes");
+    }
+    assert!(correlation(&fixed, &labels) > 0.8, "classes come in runs");
+}
+
+#[test]
+fn sorted_batches_of_two_hundred_have_one_class() {
+    let labels = labels(10, 1000);
+    let plan = plan(&by_word("sorted").with_batch_size(200), &labels);
+    for batch in &plan.batches {
+        let classes: HashSet<usize> = batch.iter().map(|a| labels[a.id as usize]).collect();
+        assert_eq!(classes.len(), 1);
+    }
+}
+
+#[test]
+fn words_and_fields_of_the_fields_streams_are_the_same_and_bad_ones_are_refused() {
+    for (word, fields) in [
+        ("note:0.2", r#"{"kind":"note","concentration":0.2}"#),
+        ("online-shift:10", r#"{"kind":"online-shift","ratio":10.0}"#),
+        ("imbalanced:200", r#"{"kind":"imbalanced","factor":200.0}"#),
+    ] {
+        let of_word: Order = word.parse().unwrap();
+        let of_fields: Order = serde_json::from_str(fields).unwrap();
+        assert_eq!(of_word, of_fields);
+        let written = serde_json::to_string(&of_word).unwrap();
+        assert_eq!(serde_json::from_str::<Order>(&written).unwrap(), of_word);
+        assert!(of_word.needs_labels());
+    }
+    for (word, expected) in [
+        ("note:0", "`concentration`: expected"),
+        ("online-shift:0.5", "`ratio`: expected a number from 1"),
+        ("imbalanced:nan", "`factor`: expected a number from 1"),
+    ] {
+        assert!(problem(&by_word(word)).contains(expected), "{word}");
+    }
+    let error = "practice:3".parse::<Order>().unwrap_err().to_string();
+    assert!(error.contains("`online-shift`"), "{error}");
 }

@@ -102,7 +102,11 @@ pub fn eager(name: &str, setting: Setting) -> MethodSpec {
     let mut method = MethodSpec::preset(name, Preset::Recommended, setting).unwrap();
     let changes: &[(&str, &str)] = match name {
         "ttt-r" => &[("copies", "4")],
-        "eta" => &[("entropy_margin", "2"), ("similarity_threshold", "2")],
+        "eta" | "eata" | "rdumb" => &[("entropy_margin", "2"), ("similarity_threshold", "2")],
+        "sar" => &[("entropy_margin", "2"), ("recovery_entropy", "0")],
+        "cotta" => &[("copies", "2")],
+        // Every probability falls by more than minus two.
+        "deyo" => &[("entropy_margin", "2"), ("fall_threshold", "-2")],
         "shot" => &[("confidence_threshold", "0.0")],
         "tfa" | "ttt++" => &[("ring_length", "24")],
         name if name.starts_with("ttac") => {

@@ -21,6 +21,8 @@
 mod cloud;
 mod colour;
 mod crop;
+mod patches;
+mod whole_batch;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -32,6 +34,8 @@ use crate::rng::Purpose;
 
 pub use colour::Adjustment;
 pub use crop::Crop;
+pub use patches::shuffle_patches;
+pub use whole_batch::{BatchAugmentation, BatchVariation, Padding, Tone};
 
 /// Which of its many variations an image gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,7 +198,7 @@ const RECOMMENDED_GRADIENT_BOUND: f64 = 0.1;
 const SAFE_LEARNING_RATE: f64 = 0.04;
 const SAFE_GRADIENT_BOUND: f64 = 0.02;
 
-/// The part of the learning rate that `safe` uses without norm statistics. Chosen with a ViT on `shapes10` and a ResNet-26 with group
+/// The part of the learning rate that `safe` uses without norm statistics. Chosen with a transformer on `shapes10` and a ResNet-26 with group
 /// norm on the held-out corruptions, among 1, 1/4 and 1/10.
 const SAFE_NORM_FREE_RATE: f64 = 0.25;
 

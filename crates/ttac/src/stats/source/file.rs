@@ -9,7 +9,7 @@ use super::{Alignment, Origin, SourceStatistics};
 use crate::archive::{self, Array, Arrays, Kind};
 use crate::gate::{Calibration, CalibrationImages, PayoffGroup};
 use crate::norms::{LayerMoments, NormKeys, NormReference};
-use crate::stats::{Covariance, Gaussian};
+use crate::stats::{Covariance, Gaussian, Importance};
 use crate::{Error, Result};
 
 /// The version of the header. A file with another one is refused.
@@ -26,11 +26,21 @@ struct AnchorHeader {
     counts: Vec<u64>,
     class_covariance: CovarianceName,
     alignment_batch: Option<usize>,
-    /// Files of older versions have neither of the following.
+    /// Files of older versions have none of the following.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     norms: Option<NormsHeader>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     calibration: Option<CalibrationHeader>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    importance: Option<ImportanceHeader>,
+}
+
+/// What the header says of the importance of scales and shifts.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ImportanceHeader {
+    images: u64,
+    parameters: usize,
 }
 
 /// What the header says of the norms' reference moments.
@@ -126,6 +136,15 @@ impl SourceStatistics {
             .map(|norms| insert_norms(&mut arrays, norms));
         let calibration = self.calibration.as_ref();
         let calibration = calibration.map(|found| insert_calibration(&mut arrays, found));
+        let importance = self.importance.as_ref().map(|found| {
+            let parameters = found.values.len();
+            let values = Array::F32(vec![parameters], found.values.clone());
+            arrays.insert("importance", values);
+            ImportanceHeader {
+                images: found.images,
+                parameters,
+            }
+        });
         let header = AnchorHeader {
             format: FORMAT,
             origin: self.origin.clone(),
@@ -136,6 +155,7 @@ impl SourceStatistics {
             alignment_batch: self.alignment.as_ref().map(|alignment| alignment.batch),
             norms,
             calibration,
+            importance,
         };
         (header, arrays)
     }
@@ -161,7 +181,10 @@ impl SourceStatistics {
         let norms = norms.map(|found| take_norms(&mut arrays, found, header.counts.len()));
         let calibration = header.calibration;
         let calibration = calibration.map(|found| take_calibration(&mut arrays, found));
+        let importance = header.importance;
+        let importance = importance.map(|found| take_importance(&mut arrays, &found));
         Ok(Self {
+            importance: importance.transpose()?,
             norms: norms.transpose()?,
             calibration: calibration.transpose()?,
             global: take(&mut arrays, "global", d, CovarianceName::Full)?,
@@ -209,6 +232,25 @@ impl Alignment {
 
 /// Stores the reference moments. Those of classes are in single precision, because a class has at most some thousand images; re-basing
 /// is exact for whatever moments it is given.
+fn take_importance(arrays: &mut Arrays, header: &ImportanceHeader) -> Result<Importance> {
+    let invalid = |problem: String| Error::Invalid {
+        what: "anchors",
+        problem,
+    };
+    match arrays.0.remove("importance") {
+        Some(Array::F32(shape, values)) if shape == [header.parameters] => Ok(Importance {
+            images: header.images,
+            values,
+        }),
+        Some(found) => Err(invalid(format!(
+            "`importance`: expected {} numbers, found {:?}",
+            header.parameters,
+            found.shape()
+        ))),
+        None => Err(invalid("they have no `importance`".to_owned())),
+    }
+}
+
 fn insert_norms(arrays: &mut Arrays, norms: &NormReference) -> NormsHeader {
     let shares = Array::F64(vec![norms.shares.len()], norms.shares.clone());
     arrays.insert("norms.shares", shares);
