@@ -86,10 +86,18 @@ def test_every_method_that_needs_no_second_head_runs(shipped, stream, method):
     try:
         session = ttac.Session(model, anchors, method=method)
     except ValueError as error:
-        if "head" in str(error) or "projection" in str(error):
+        # The shipped anchors are older than `eata`, which is refused with them and says what it lacks.
+        if "head" in str(error) or "projection" in str(error) or (method == "eata" and "anchors" in str(error)):
             pytest.skip(str(error))
         raise
     assert session.method == method
+    assert len(session.observe(stream[0][0])) == 64
+
+
+def test_eata_runs_with_anchors_of_this_version(shipped, stream):
+    model, _ = shipped
+    anchors = ttac.Anchors.collect(model, [ttac.load_data("shapes10", "train", count=512)])
+    session = ttac.Session(model, anchors, method="eata")
     assert len(session.observe(stream[0][0])) == 64
 
 

@@ -6,8 +6,8 @@
 //! they are, and [re-bases](NormReference::rebase) a network on them: its function with stored statistics stays the same, and "the
 //! statistics of the target" start from the right point.
 //!
-//! [`Following`] moves the stored statistics by *images*, pooled or class by class. With classes it starts at the source's class
-//! statistics, and a run of one class moves that class alone.
+//! [`Following`] moves the stored statistics by *images*, pooled or class by class, or between the two as the recent classes ask. With
+//! classes it starts at the source's class statistics, and a run of one class moves that class alone.
 
 mod follow;
 mod reference;
