@@ -230,63 +230,6 @@ impl Optimiser {
     }
 }
 
-/// Draws the parameters that require gradients back towards a source, `p <- p + w (p0 - p)`. The share grows with the drift `d`, the length
-/// of all that they moved over the length of the source: `w = min(1, strength * d)`. Near the source it is nothing to speak of; where
-/// steps of the same length `s` go the same way for ever, the parameters come to rest at a drift of `sqrt(s / strength)`.
-pub fn brake<M: Module>(module: M, source: &M, strength: f64) -> M {
-    let mut origins = Origins(GradientsParams::new());
-    source.visit(&mut origins);
-    let mut ways = Ways {
-        origins: &origins.0,
-        differences: GradientsParams::new(),
-        moved: 0.0,
-        length: 0.0,
-    };
-    module.visit(&mut ways);
-    let share = strength * (ways.moved / ways.length).sqrt();
-    // Where nothing moved, or the way is not finite, there is nothing to draw back along.
-    if !(share > 0.0 && share.is_finite()) {
-        return module;
-    }
-    let plain = Sgd {
-        momentum: 0.0,
-        weight_decay: 0.0,
-    };
-    ModuleOptimizer::from(plain).step(share.min(1.0), module, ways.differences)
-}
-
-/// Keeps the parameters of a module by id; Burn's gradients are such a collection.
-struct Origins(GradientsParams);
-
-impl ModuleVisitor for Origins {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        self.0.register::<D>(parameter.id, parameter.val().inner());
-    }
-}
-
-/// Collects how far parameters are from where they came from.
-struct Ways<'a> {
-    origins: &'a GradientsParams,
-    differences: GradientsParams,
-    moved: f64,
-    length: f64,
-}
-
-impl ModuleVisitor for Ways<'_> {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        let value = parameter.val();
-        let Some(origin) = self.origins.get::<D>(parameter.id) else {
-            return;
-        };
-        if value.is_require_grad() {
-            let difference = value.inner() - origin.clone();
-            self.moved += squared_length(difference.clone());
-            self.length += squared_length(origin);
-            self.differences.register::<D>(parameter.id, difference);
-        }
-    }
-}
-
 /// Sums the squares of gradients and of their parameters.
 struct Lengths<'a> {
     gradients: &'a GradientsParams,

@@ -7,13 +7,14 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::classifier::Classifier;
+use super::ensemble::towards_source;
 use super::{Prediction, Preset, parameters as trained};
 use crate::archive::{Array, Arrays};
 use crate::backbone::{
     Adaptable, Backbone, NormMode, ParameterKind, load_tensors, parameters, tensors,
 };
 use crate::norms::{Following, NormFollow, NormReference};
-use crate::optim::{Optimiser, OptimiserConfig, brake};
+use crate::optim::{Optimiser, OptimiserConfig};
 use crate::shares::RecentShares;
 use crate::{Error, Result, best};
 
@@ -156,7 +157,9 @@ pub struct LearnerConfig {
     /// The longest gradient, relative to the length of the parameters it belongs to; longer ones are shortened
     /// to it. `None` allows any length.
     pub gradient_bound: Option<f64>,
-    /// How strongly the [`brake`] draws back to the source after each step; `None` for not at all.
+    /// How strongly every step is followed by one back to the source: the share of the way is this times the [drift](Learner::drift), at
+    /// most all of it. Where steps of a relative length `s` go the same way for ever, the parameters come to rest at a drift of
+    /// `sqrt(s / brake)`. `None` for not at all.
     pub brake: Option<f64>,
     /// How running norm statistics follow the target.
     pub norm: NormUpdates,
@@ -462,7 +465,7 @@ impl Learner {
         } = self.config;
         self.student.step(loss, learning_rate, gradient_bound);
         if let Some(strength) = brake {
-            self.student.brake(strength);
+            towards_source(self, (strength * self.drift()).min(1.0));
         }
     }
 
@@ -578,7 +581,6 @@ trait Student: Send + Sync {
     fn frozen(&self) -> Box<dyn Classifier + Send + Sync>;
     fn follow_norms(&mut self, images: Tensor<4>, mode: NormMode);
     fn step(&mut self, loss: &Tensor<1>, learning_rate: f64, gradient_bound: Option<f64>);
-    fn brake(&mut self, strength: f64);
     fn parameters(&self) -> Vec<f32>;
     fn source_parameters(&self) -> Vec<f32>;
     fn set_parameters(&mut self, values: &[f32]);
@@ -634,11 +636,6 @@ impl<B: Backbone + Sync + 'static> Student for Pupil<B> {
             None => optimiser.step(learning_rate, network, loss),
             Some(bound) => optimiser.step_bounded(learning_rate, network, loss, bound),
         });
-    }
-
-    fn brake(&mut self, strength: f64) {
-        let network = self.network.take().expect("the network is put back");
-        self.network = Some(brake(network, &self.source, strength));
     }
 
     fn parameters(&self) -> Vec<f32> {

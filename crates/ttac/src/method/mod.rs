@@ -17,6 +17,7 @@ pub mod entry;
 mod eta;
 mod lame;
 mod learner;
+mod novelty;
 pub(crate) mod parameters;
 mod prior;
 mod roid;
@@ -56,7 +57,8 @@ pub use tent::{Tent, TentConfig};
 pub use test::{Unadapted, UnadaptedConfig};
 pub use tfa::{Tfa, TfaConfig};
 pub use ttac::{
-    Assignment, ClassGate, EpochGate, GlobalPart, Posteriors, SourceKind, Ttac, TtacConfig,
+    Assignment, ClassGate, EpochGate, GlobalPart, Information, Posteriors, SourceKind, Ttac,
+    TtacConfig,
 };
 pub use ttt_r::{TttR, TttRConfig};
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::ensemble::{ContinualFilter, FilterState, towards_source};
 use super::entry::{Entry, Variant};
 use super::learner::{from_bytes, rows, to_bytes};
+use super::novelty::{AveragePrediction, Weights};
 use super::shot::{select, select_images};
 use super::terms::Terms;
 use super::{
@@ -144,8 +145,7 @@ impl RoidConfig {
 /// What ROID keeps besides the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct State {
-    /// Average prediction, `[K]`.
-    average: Vec<f64>,
+    average: AveragePrediction,
     /// The largest minibatch so far, which the loss is divided by.
     largest: usize,
     filter: FilterState,
@@ -194,7 +194,7 @@ impl Roid {
         Self {
             config,
             state: State {
-                average: vec![1.0 / classes as f64; classes],
+                average: AveragePrediction::uniform(classes),
                 largest: 0,
                 filter: FilterState::default(),
             },
@@ -202,45 +202,19 @@ impl Roid {
     }
 
     /// Returns the weight of each sample by its probabilities, `[batch, K]`; that of a sample which is left out is zero.
-    fn weights(&self, probabilities: &[f32]) -> Vec<f32> {
-        let predictions = || probabilities.chunks_exact(self.state.average.len());
+    fn weights(&self, probabilities: &[f32], count: usize) -> Vec<f32> {
         if !self.config.weighting {
-            return vec![1.0; predictions().len()];
+            return vec![1.0; count];
         }
-        let diversity = scaled(predictions().map(|row| 1.0 - self.likeness(row)).collect());
-        let certainty = scaled(predictions().map(|row| -entropy(row)).collect());
+        let Weights { weights, diversity } = self
+            .state
+            .average
+            .weigh(probabilities, self.config.sharpness);
         let mean = diversity.iter().sum::<f64>() / diversity.len().max(1) as f64;
-        let pairs = diversity.iter().zip(certainty);
-        let weights = pairs.map(|(&diverse, certain)| {
-            if diverse < mean {
-                0.0
-            } else {
-                (self.config.sharpness * diverse * certain).exp() as f32
-            }
-        });
-        weights.collect()
-    }
-
-    /// Returns the cosine between a prediction and the average one.
-    fn likeness(&self, prediction: &[f32]) -> f64 {
-        let average = &self.state.average;
-        let prediction = || prediction.iter().map(|&p| f64::from(p));
-        let product: f64 = average.iter().zip(prediction()).map(|(q, p)| q * p).sum();
-        let lengths: f64 =
-            average.iter().map(|q| q * q).sum::<f64>() * prediction().map(|p| p * p).sum::<f64>();
-        product / lengths.sqrt()
-    }
-
-    /// Moves the average prediction by all samples of a minibatch.
-    fn follow(&mut self, probabilities: &[f32]) {
-        let classes = self.state.average.len();
-        let count = (probabilities.len() / classes).max(1) as f64;
-        let share = self.config.average_share;
-        for (class, average) in self.state.average.iter_mut().enumerate() {
-            let own = probabilities.iter().skip(class).step_by(classes);
-            let mean = own.map(|&p| f64::from(p)).sum::<f64>() / count;
-            *average = (1.0 - share) * *average + share * mean;
-        }
+        let pairs = weights.into_iter().zip(diversity);
+        pairs
+            .map(|(weight, diverse)| if diverse < mean { 0.0 } else { weight })
+            .collect()
     }
 
     /// Takes a step; returns the logits before it and what was learned.
@@ -258,8 +232,9 @@ impl Roid {
         let logits = learner.training_scores(batch.images.clone());
         let [count, _] = logits.dims();
         let probabilities = rows(&softmax(logits.clone().without_autodiff(), 1));
-        let weights = self.weights(&probabilities);
-        self.follow(&probabilities);
+        let weights = self.weights(&probabilities, count);
+        let average = &mut self.state.average;
+        average.follow(&probabilities, self.config.average_share);
         self.state.largest = self.state.largest.max(count);
 
         let kept: Vec<usize> = (0..count).filter(|&row| weights[row] != 0.0).collect();
@@ -301,28 +276,6 @@ impl Roid {
     }
 }
 
-/// Scales values to 0 to 1; values that are all equal become zero.
-fn scaled(values: Vec<f64>) -> Vec<f64> {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let range = most - least;
-    let scaled = |value: f64| {
-        if range > 0.0 {
-            (value - least) / range
-        } else {
-            0.0
-        }
-    };
-    values.into_iter().map(scaled).collect()
-}
-
-/// Computes the entropy of a prediction.
-fn entropy(prediction: &[f32]) -> f64 {
-    let parts = prediction.iter().map(|&p| f64::from(p));
-    // A probability of zero has no part in it.
-    -parts.filter(|&p| p > 0.0).map(|p| p * p.ln()).sum::<f64>()
-}
-
 impl Method for Roid {
     fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
         Ok(self.step(learner, batch)?.1)
@@ -344,13 +297,7 @@ impl Method for Roid {
 
     fn restore(&mut self, state: &[u8]) -> Result<()> {
         let state: State = from_bytes(state)?;
-        if state.average.len() != self.state.average.len() {
-            return Err(Error::Mismatch {
-                what: "saved average prediction".to_owned(),
-                expected: format!("{} classes", self.state.average.len()),
-                found: format!("{} classes", state.average.len()),
-            });
-        }
+        self.state.average.check_saved(&state.average)?;
         self.state = state;
         Ok(())
     }
@@ -375,34 +322,11 @@ mod tests {
     #[test]
     fn what_is_like_the_average_is_left_out() {
         let mut method = Roid::new(RoidConfig::default(), 3);
-        method.state.average = vec![0.9, 0.05, 0.05];
-        let weights = method.weights(&BATCH);
+        // Long after a stream of class 0.
+        method.state.average.follow(&[0.9, 0.05, 0.05], 1.0);
+        let weights = method.weights(&BATCH, 4);
         assert_eq!(weights[..2], [0.0, 0.0]);
-        // The most diverse sample is the most certain one too, so both are scaled to one.
-        assert!((weights[2] - 3.0_f32.exp()).abs() < 1e-4, "{weights:?}");
-        // The least certain one is scaled to zero.
-        assert_eq!(weights[3], 1.0);
-    }
-
-    #[test]
-    fn a_batch_of_equals_has_finite_weights() {
-        let method = Roid::new(RoidConfig::default(), 3);
-        for prediction in [[0.8, 0.1, 0.1], [1.0, 0.0, 0.0]] {
-            let weights = method.weights(&prediction.repeat(4));
-            assert_eq!(weights, [1.0; 4], "nothing tells them apart");
-        }
-    }
-
-    #[test]
-    fn the_average_is_of_all_samples_and_starts_uniform() {
-        let mut method = Roid::new(RoidConfig::default(), 3);
-        assert_eq!(method.state.average, [1.0 / 3.0; 3]);
-        method.follow(&BATCH);
-        let means = [1.81 / 4.0, 1.68 / 4.0, 0.51 / 4.0];
-        for (found, mean) in method.state.average.iter().zip(means) {
-            // Probabilities are single precision.
-            assert!((found - (0.9 / 3.0 + 0.1 * mean)).abs() < 1e-7);
-        }
+        assert!(weights[2] > 1.0 && weights[3] == 1.0, "{weights:?}");
     }
 
     #[test]

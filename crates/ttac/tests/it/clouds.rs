@@ -322,18 +322,19 @@ fn modelnet40_c_is_read_and_wrong_files_are_described() {
 fn modelnet40_is_read_from_hdf5() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let file = |clouds: usize, labels: &[i64]| {
+    let file_of = |points: usize, clouds: usize, labels: &[i64]| {
         let mut builder = FileBuilder::new();
         builder
             .create_dataset("data")
-            .with_f32_data(&floats(clouds * 2048 * 3))
-            .with_shape(&[clouds as u64, 2048, 3]);
+            .with_f32_data(&floats(clouds * points * 3))
+            .with_shape(&[clouds as u64, points as u64, 3]);
         builder
             .create_dataset("label")
             .with_i64_data(labels)
             .with_shape(&[labels.len() as u64, 1]);
         builder.finish().unwrap()
     };
+    let file = |clouds, labels| file_of(2048, clouds, labels);
     std::fs::write(root.join("ply_data_test0.h5"), file(2, &[3, 39])).unwrap();
     std::fs::write(root.join("ply_data_test1.h5"), file(1, &[7])).unwrap();
     let data = open_modelnet40_hdf5(root, Split::Test, 1024).unwrap();
@@ -363,7 +364,20 @@ fn modelnet40_is_read_from_hdf5() {
     refused(Split::Train, 1024, "expected `ply_data_train0.h5`, found");
     std::fs::write(root.join("ply_data_test1.h5"), file(1, &[40])).unwrap();
     refused(Split::Test, 1024, "record 0 has label 40, expected 0 to 39");
-    refused(Split::Test, 4096, "4096 were asked for");
+    let few = file_of(1023, 1, &[7]);
+    std::fs::write(root.join("ply_data_test1.h5"), few).unwrap();
+    refused(
+        Split::Test,
+        1024,
+        "at least 1024 points p, found [1, 1023, 3]",
+    );
+
+    // A sampling with fewer points than the published one gives what it has, and so do all files beside it.
+    let fewer = file_of(1100, 1, &[7]);
+    std::fs::write(root.join("ply_data_test1.h5"), fewer).unwrap();
+    let data = open_modelnet40_hdf5(root, Split::Test, 2048).unwrap();
+    assert_eq!(clouds(&data, &[2]), (1100, floats(1100 * 3)));
+    assert_eq!(clouds(&data, &[1]).0, 1100);
 }
 
 #[test]

@@ -58,8 +58,10 @@ pub struct TtacConfig {
     pub template_divisor: f64,
     /// Whether source classes get the template twice, as in the released program for CIFAR-100.
     pub double_source_template: bool,
-    /// Weight of SHOT's information maximisation; zero for none.
+    /// Weight of the loss that makes predictions certain; zero for none.
     pub information_weight: f64,
+    /// Which loss that is.
+    pub information: Information,
     /// Whether the contrastive loss of joint training goes on.
     pub contrastive: bool,
     /// Whether the outputs of the projection head are aligned too.
@@ -124,6 +126,18 @@ pub enum GlobalPart {
     None,
 }
 
+/// Which loss makes predictions certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Information {
+    /// SHOT's information maximisation, which asks for diverse predictions in every minibatch too.
+    #[default]
+    Diversity,
+    /// ROID's likelihood ratios, in which certain samples that are unlike the average prediction count most. Nothing asks for diverse
+    /// predictions within a minibatch, so that a run of one class is not torn apart.
+    Novelty,
+}
+
 /// How samples are assigned to classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -171,6 +185,7 @@ impl Default for TtacConfig {
             template_divisor: TEMPLATE_DIVISOR,
             double_source_template: false,
             information_weight: 0.0,
+            information: Information::Diversity,
             contrastive: false,
             align_projection: false,
             train_projection: true,
@@ -234,6 +249,7 @@ impl TtacConfig {
                 norm_free_rate: SAFE_NORM_FREE_RATE,
                 gradient_bound: Some(SAFE_GRADIENT_BOUND),
                 brake: Some(SAFE_BRAKE),
+                information: Information::Novelty,
                 ..Self::preset(Preset::Recommended, setting)
             },
         }

@@ -4,11 +4,12 @@ mod clusters;
 mod config;
 mod start;
 
-use burn::tensor::{Tensor, activation::softmax};
+use burn::tensor::{Tensor, TensorData, activation::softmax};
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Variant};
 use super::learner::{from_bytes, rows, to_bytes};
+use super::novelty::AveragePrediction;
 use super::shot::select;
 use super::terms::Terms;
 use super::{
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::backbone::NormMode;
 use crate::data::SampleId;
-use crate::loss::{cross_entropy, information_maximisation};
+use crate::loss::{cross_entropy, information_maximisation, soft_likelihood_ratios};
 use crate::stats::{
     Anchor, Covariance, Gaussian, Measure, Observation, PseudoLabelFilter, RunningGaussian, Update,
     mixture, responsibilities,
@@ -26,8 +27,12 @@ use crate::{Error, Result};
 
 use clusters::{Anchors, Held, Members, Mixed, Moved, Pull, chosen_rows};
 pub use config::{
-    Assignment, ClassGate, EpochGate, GlobalPart, Posteriors, SourceKind, TtacConfig,
+    Assignment, ClassGate, EpochGate, GlobalPart, Information, Posteriors, SourceKind, TtacConfig,
 };
+
+/// How much a certain sample that is unlike the average prediction counts, and the share of a batch in that average: ROID's.
+const NOVELTY_SHARPNESS: f64 = 3.0;
+const NOVELTY_SHARE: f64 = 0.1;
 
 pub(super) const ENTRY: Entry<TtacConfig> = Entry {
     variants: &[
@@ -138,6 +143,7 @@ struct State {
     global: RunningGaussian,
     projection: Option<RunningGaussian>,
     filter: PseudoLabelFilter,
+    novelty: AveragePrediction,
 }
 
 impl Method for Ttac {
@@ -174,8 +180,7 @@ impl Method for Ttac {
         self.align_projections(learner, &features, &mut terms)?;
         if self.config.information_weight > 0.0 {
             let logits = learner.network().logits(features.clone());
-            let information = information_maximisation(logits) * self.config.information_weight;
-            terms.add("information_maximisation", information);
+            self.add_information(logits, &mut terms);
         }
         if !self.config.class_part && self.config.global_part == GlobalPart::None {
             self.train_itself(learner, features, &observed, &mut terms);
@@ -253,6 +258,29 @@ impl Ttac {
             }
         };
         rows(&softmax(learner.corrected(logits), 1))
+    }
+
+    /// Adds the loss that makes predictions certain, of logits, `[batch, classes]`.
+    fn add_information(&mut self, logits: Tensor<2>, terms: &mut Terms) {
+        let weight = self.config.information_weight;
+        match self.config.information {
+            Information::Diversity => {
+                let information = information_maximisation(logits);
+                terms.add("information_maximisation", information * weight);
+            }
+            Information::Novelty => {
+                let [count, _] = logits.dims();
+                let probabilities = rows(&softmax(logits.clone().without_autodiff(), 1));
+                let novelty = &mut self.state.novelty;
+                let weights = novelty.weigh(&probabilities, NOVELTY_SHARPNESS).weights;
+                novelty.follow(&probabilities, NOVELTY_SHARE);
+                let total = f64::from(weights.iter().sum::<f32>());
+                let weights = TensorData::new(weights, [count, 1]);
+                let weights = Tensor::<2>::from_data(weights, &logits.device());
+                let ratios = (soft_likelihood_ratios(logits) * weights).sum() / total;
+                terms.add("likelihood_ratio", ratios * weight);
+            }
+        }
     }
 
     /// Moves the running Gaussians by a minibatch and adds the anchored loss of features, `[batch, D]`. Returns

@@ -5,6 +5,7 @@ use super::{Assignment, SourceKind, State, Ttac, TtacConfig};
 use crate::backbone::Adaptable;
 use crate::method::entry::Built;
 use crate::method::learner::rows;
+use crate::method::novelty::AveragePrediction;
 use crate::method::{Classifier, Head, Layers, LearnerConfig};
 use crate::stats::{
     CovarianceKind, Gaussian, PseudoLabelFilter, RunningGaussian, SoftMoment, SourceStatistics,
@@ -21,6 +22,7 @@ pub(super) fn build(
     let (classes, features) = (network.num_classes(), network.num_features());
     check_memory(config.class_covariance, classes, features)?;
     let filter = PseudoLabelFilter::new(config.filter.clone(), classes)?;
+    let novelty = AveragePrediction::uniform(classes);
     let zeros = Gaussian::zeros(features, CovarianceKind::Full);
     let global = RunningGaussian::new(&zeros, Some(config.clip))?;
     let (anchors, state) = match config.source {
@@ -32,6 +34,7 @@ pub(super) fn build(
                 global,
                 projection: None,
                 filter,
+                novelty,
             };
             (None, state)
         }
@@ -50,6 +53,7 @@ pub(super) fn build(
                 global,
                 projection,
                 filter,
+                novelty,
             };
             (Some(anchors), state)
         }
