@@ -91,7 +91,7 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
             "data": found.data,
             "images": found.images,
             "samples": found.samples,
-            "limit": found.limit,
+            "limits": found.measures.iter().map(|one| json!({"score": one.score, "limit": one.limit})).collect::<Vec<_>>(),
         })),
         "template": statistics.global.template(ttac::stats::TEMPLATE_DIVISOR),
     });
@@ -99,12 +99,13 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         .calibration
         .as_ref()
         .map_or_else(String::new, |found| {
+            let limits = found.measures.iter().map(|one| format!("{:.3}", one.limit));
             format!(
-                "\nthe gate is calibrated by {} images of {} ({}), limit {:.3}",
+                "\nthe gate is calibrated by {} images of {} ({}), limits {}",
                 found.samples,
                 found.data,
                 found.images.describe(),
-                found.limit
+                limits.collect::<Vec<_>>().join(" and ")
             )
         });
     let text = format!(

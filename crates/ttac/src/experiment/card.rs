@@ -47,7 +47,7 @@ pub struct CalibrationCard {
     pub images: CalibrationImages,
     /// How many there were.
     pub samples: u64,
-    /// The limit above which mean payoffs speak of a shift.
+    /// The limit above which mean payoffs speak of a shift, the higher one of the two scores.
     pub limit: f64,
 }
 
@@ -64,7 +64,7 @@ impl From<&SourceStatistics> for AnchorCard {
                 data: found.data.clone(),
                 images: found.images,
                 samples: found.samples,
-                limit: found.limit,
+                limit: found.limit(),
             }),
         }
     }

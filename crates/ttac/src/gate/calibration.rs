@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::payoffs::{FEWEST_OF_GROUP, PayoffGroup, groups};
 use super::scores::{
-    Output, compared, nearness, outputs, position, sorted, sorted_by_class, thinned,
+    Output, Score, compared, nearness, outputs, position, sorted, sorted_by_class, thinned,
 };
-use crate::{Error, Result};
+use crate::{Error, Result, best};
 
 /// Fewer images than this make no calibration.
 const FEWEST_IMAGES: usize = 100;
@@ -63,8 +63,7 @@ impl CalibrationImages {
     }
 }
 
-/// What the source network says about images of the source. It turns the logits of an image into a payoff and holds
-/// the limit above which payoffs speak of a shift.
+/// What the source network says about images of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     /// The name of the data the images are from, for people.
@@ -75,10 +74,23 @@ pub struct Calibration {
     pub samples: u64,
     /// Whether the groups are of true classes; otherwise they are of predicted ones.
     pub labelled: bool,
-    /// The scores of each predicted class in ascending order: all of them, or 1,000 evenly spaced ones.
-    pub scores: Vec<Vec<f32>>,
     /// How many images were predicted to be of each class.
     pub counts: Vec<u64>,
+    /// What is known of each score that the gate bets on: the energy, then the doubt.
+    pub measures: Vec<Measure>,
+    /// Logits that are less than this apart are taken for those of one image shown again. It is the 1% quantile of
+    /// the Euclidean distance between an image and the next one of the same predicted class, and zero if there are
+    /// fewer than 100 such pairs.
+    pub nearness: f64,
+}
+
+/// One score of source images. It turns the logits of an image into a payoff and holds the limit above which payoffs speak of a shift.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    /// What is measured.
+    pub score: Score,
+    /// The scores of each predicted class in ascending order: all of them, or 1,000 evenly spaced ones.
+    pub scores: Vec<Vec<f32>>,
     /// The scores of all classes in ascending order: all of them, or 10,000 evenly spaced ones.
     pub pooled: Vec<f32>,
     /// The mean payoffs that the limit was made of.
@@ -86,17 +98,13 @@ pub struct Calibration {
     /// The limit `c`: the largest `mean + 2 standard_error` of a group, plus the tolerance of the images, plus 0.05
     /// without labels; at most 0.9.
     pub limit: f64,
-    /// Logits that are less than this apart are taken for those of one image shown again. It is the 1% quantile of
-    /// the Euclidean distance between an image and the next one of the same predicted class, and zero if there are
-    /// fewer than 100 such pairs.
-    pub nearness: f64,
 }
 
 impl Calibration {
     /// Calibrates the gate by the logits of the source network in evaluation, one row of `num_classes` for each
     /// image, and by their true classes if these are known.
     ///
-    /// The payoff of an image is [`payoff`](Self::payoff); its own score is among those it is compared with. Each
+    /// The payoff of an image is [`Measure::payoff`]; its own score is among those it is compared with. Each
     /// class is a group. The mean of a class with fewer than 50 images is moved towards the mean of all such classes,
     /// the more the less is known about it, and its standard error is that of the moved mean, plus the part that comes
     /// from the scores it is compared with. If all such classes together have fewer than 50 images, they join the group
@@ -108,75 +116,39 @@ impl Calibration {
         labels: Option<&[usize]>,
     ) -> Result<Self> {
         check(logits, num_classes, labels)?;
-        let outputs = outputs(logits, num_classes);
-        let mut calibration = Self {
+        let classes = logits.chunks_exact(num_classes).map(|row| best(row).0);
+        let mut counts = vec![0; num_classes];
+        for class in classes {
+            counts[class] += 1;
+        }
+        let unlabelled = labels.map_or(UNLABELLED_TOLERANCE, |_| 0.0);
+        let tolerance = images.tolerance() + unlabelled;
+        let measure = |score| Measure::new(score, logits, num_classes, labels, tolerance);
+        Ok(Self {
             data: String::new(),
             images,
-            samples: outputs.len() as u64,
+            samples: (logits.len() / num_classes) as u64,
             labelled: labels.is_some(),
-            scores: sorted_by_class(&outputs, num_classes),
-            counts: vec![0; num_classes],
-            pooled: sorted(outputs.iter().map(|output| output.score)),
-            groups: Vec::new(),
-            limit: 0.0,
-            nearness: nearness(logits, num_classes, &outputs),
-        };
-        for (count, scores) in calibration.counts.iter_mut().zip(&mut calibration.scores) {
-            *count = scores.len() as u64;
-            *scores = thinned(scores, MOST_OF_CLASS);
-        }
-        calibration.pooled = thinned(&calibration.pooled, MOST_POOLED);
-        let mut payoffs = vec![Vec::new(); num_classes];
-        for (index, output) in outputs.iter().enumerate() {
-            let class = labels.map_or(output.class, |labels| labels[index]);
-            payoffs[class].push(calibration.position(output).powi(2));
-        }
-        let list = |class| compared(&calibration.scores, &calibration.pooled, class).len();
-        let lists: Vec<usize> = (0..num_classes).map(list).collect();
-        calibration.groups = groups(&payoffs, &lists);
-        let bounds = calibration.groups.iter();
-        let highest = bounds.map(|group| group.mean + 2.0 * group.standard_error);
-        let unlabelled = labels.map_or(UNLABELLED_TOLERANCE, |_| 0.0);
-        let limit = highest.fold(0.0, f64::max) + images.tolerance() + unlabelled;
-        calibration.limit = limit.min(HIGHEST_LIMIT);
-        Ok(calibration)
+            counts,
+            measures: vec![measure(Score::Energy), measure(Score::Doubt)],
+            nearness: nearness(logits, num_classes),
+        })
     }
 
     /// Checks a calibration that was read from a file; the error lists everything that is wrong with it.
     pub fn validate(&self) -> Result<()> {
         let mut problems = Vec::new();
-        let ascending =
-            |scores: &[f32]| scores.iter().all(|score| score.is_finite()) && scores.is_sorted();
-        let whole = |scores: &[f32], count: u64, most: usize| {
-            ascending(scores) && scores.len() as u64 == count.min(most as u64)
-        };
-        if self.scores.len() < 2 || self.scores.len() != self.counts.len() {
+        if self.counts.len() < 2 {
             problems.push(format!(
-                "expected scores and counts of the same two or more classes, found {} and {}",
-                self.scores.len(),
+                "expected counts of two or more classes, found {}",
                 self.counts.len()
             ));
         }
-        for (class, (scores, &count)) in self.scores.iter().zip(&self.counts).enumerate() {
-            if !whole(scores, count, MOST_OF_CLASS) {
-                problems.push(format!(
-                    "the scores of class {class} are not {count} finite ones in ascending order, of which at most \
-                     {MOST_OF_CLASS} are kept"
-                ));
-            }
+        if self.measures.is_empty() {
+            problems.push("there is no score to bet on".to_owned());
         }
-        if self.samples == 0 || !whole(&self.pooled, self.samples, MOST_POOLED) {
-            problems.push(format!(
-                "the scores of all classes are not {} finite ones in ascending order, of which at most {MOST_POOLED} \
-                 are kept",
-                self.samples
-            ));
-        }
-        if !(self.limit > 0.0 && self.limit <= HIGHEST_LIMIT) {
-            problems.push(format!(
-                "`limit` must be above 0 and at most {HIGHEST_LIMIT}, found {}",
-                self.limit
-            ));
+        for measure in &self.measures {
+            problems.extend(measure.problems(&self.counts, self.samples));
         }
         if !(self.nearness.is_finite() && self.nearness >= 0.0) {
             problems.push(format!(
@@ -190,29 +162,22 @@ impl Calibration {
         Err(invalid(problems.join("; ")))
     }
 
-    /// Returns the payoff `g = u^2` of one image, where `u` is the position of its energy `s` among the `n_k` scores
-    /// of its predicted class,
-    /// `u = (#{scores < s} + #{scores <= s} + 1) / 2 / (n_k + 1)`.
-    /// A class with fewer than 20 scores is compared with those of all classes. Logits that are not all finite have
-    /// the highest payoff, one.
-    ///
-    /// # Panics
-    ///
-    /// If there are not as many logits as classes.
-    pub fn payoff(&self, logits: &[f32]) -> f64 {
-        assert_eq!(logits.len(), self.scores.len(), "one logit for each class");
-        if logits.iter().all(|logit| logit.is_finite()) {
-            self.position(&Output::new(logits)).powi(2)
-        } else {
-            1.0
-        }
+    /// Returns the groups of classes that mean payoffs were estimated for. They are the same for all scores.
+    fn groups(&self) -> &[PayoffGroup] {
+        self.measures.first().map_or(&[], |measure| &measure.groups)
+    }
+
+    /// Returns the highest limit of a score.
+    pub fn limit(&self) -> f64 {
+        let limits = self.measures.iter().map(|measure| measure.limit);
+        limits.fold(0.0, f64::max)
     }
 
     /// Returns the classes whose mean payoffs are estimated with the help of other classes, in ascending order: those
     /// with a shrunk mean, and those that share a group.
     pub fn pooled_classes(&self) -> Vec<usize> {
         let helped = |group: &&PayoffGroup| group.shrunk || group.classes.len() > 1;
-        let shared = self.groups.iter().filter(helped);
+        let shared = self.groups().iter().filter(helped);
         let mut classes: Vec<usize> = shared.flat_map(|group| group.classes.clone()).collect();
         classes.sort_unstable();
         classes
@@ -231,11 +196,11 @@ impl Calibration {
             ));
         }
         let known = |class: &usize| {
-            self.groups
+            self.groups()
                 .iter()
                 .any(|group| group.classes.contains(class))
         };
-        let absent: Vec<usize> = (0..self.scores.len())
+        let absent: Vec<usize> = (0..self.counts.len())
             .filter(|class| !known(class))
             .collect();
         if self.labelled && !absent.is_empty() {
@@ -258,13 +223,109 @@ impl Calibration {
                 self.images.tolerance()
             ));
         }
-        if self.limit > BLUNT_LIMIT {
+        // One sharp score is enough.
+        let limits = self.measures.iter().map(|measure| measure.limit);
+        let lowest = limits.fold(HIGHEST_LIMIT, f64::min);
+        if lowest > BLUNT_LIMIT {
             warnings.push(format!(
-                "the limit of {:.2} is so high that only large shifts will be seen; more calibration images lower it",
-                self.limit
+                "the limit of {lowest:.2} is so high that only large shifts will be seen; more calibration images lower it"
             ));
         }
         warnings
+    }
+}
+
+impl Measure {
+    /// Sorts the scores of images, one row of logits each, and finds the limit.
+    fn new(
+        score: Score,
+        logits: &[f32],
+        num_classes: usize,
+        labels: Option<&[usize]>,
+        tolerance: f64,
+    ) -> Self {
+        let outputs = outputs(score, logits, num_classes);
+        let scores = sorted_by_class(&outputs, num_classes);
+        let pooled = sorted(outputs.iter().map(|output| output.score));
+        let mut measure = Self {
+            score,
+            scores: scores
+                .iter()
+                .map(|own| thinned(own, MOST_OF_CLASS))
+                .collect(),
+            pooled: thinned(&pooled, MOST_POOLED),
+            groups: Vec::new(),
+            limit: 0.0,
+        };
+        let mut payoffs = vec![Vec::new(); num_classes];
+        for (index, output) in outputs.iter().enumerate() {
+            let class = labels.map_or(output.class, |labels| labels[index]);
+            payoffs[class].push(measure.position(output).powi(2));
+        }
+        let list = |class| compared(&measure.scores, &measure.pooled, class).len();
+        let lists: Vec<usize> = (0..num_classes).map(list).collect();
+        measure.groups = groups(&payoffs, &lists);
+        let bounds = measure.groups.iter();
+        let highest = bounds.map(|group| group.mean + 2.0 * group.standard_error);
+        measure.limit = (highest.fold(0.0, f64::max) + tolerance).min(HIGHEST_LIMIT);
+        measure
+    }
+
+    /// Lists what is wrong with scores that were read from a file.
+    fn problems(&self, counts: &[u64], samples: u64) -> Vec<String> {
+        let mut problems = Vec::new();
+        let ascending =
+            |scores: &[f32]| scores.iter().all(|score| score.is_finite()) && scores.is_sorted();
+        let whole = |scores: &[f32], count: u64, most: usize| {
+            ascending(scores) && scores.len() as u64 == count.min(most as u64)
+        };
+        let name = self.score;
+        if self.scores.len() != counts.len() {
+            problems.push(format!(
+                "expected {name:?} of {} classes, found {}",
+                counts.len(),
+                self.scores.len()
+            ));
+        }
+        for (class, (scores, &count)) in self.scores.iter().zip(counts).enumerate() {
+            if !whole(scores, count, MOST_OF_CLASS) {
+                problems.push(format!(
+                    "the scores of class {class} ({name:?}) are not {count} finite ones in ascending order, of which at \
+                     most {MOST_OF_CLASS} are kept"
+                ));
+            }
+        }
+        if samples == 0 || !whole(&self.pooled, samples, MOST_POOLED) {
+            problems.push(format!(
+                "the scores of all classes ({name:?}) are not {samples} finite ones in ascending order, of which at most \
+                 {MOST_POOLED} are kept"
+            ));
+        }
+        if !(self.limit > 0.0 && self.limit <= HIGHEST_LIMIT) {
+            problems.push(format!(
+                "`limit` ({name:?}) must be above 0 and at most {HIGHEST_LIMIT}, found {}",
+                self.limit
+            ));
+        }
+        problems
+    }
+
+    /// Returns the payoff `g = u^2` of one image, where `u` is the position of its score `s` among the `n_k` scores
+    /// of its predicted class,
+    /// `u = (#{scores < s} + #{scores <= s} + 1) / 2 / (n_k + 1)`.
+    /// A class with fewer than 20 scores is compared with those of all classes. Logits that are not all finite have
+    /// the highest payoff, one.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many logits as classes.
+    pub fn payoff(&self, logits: &[f32]) -> f64 {
+        assert_eq!(logits.len(), self.scores.len(), "one logit for each class");
+        if logits.iter().all(|logit| logit.is_finite()) {
+            self.position(&Output::new(self.score, logits)).powi(2)
+        } else {
+            1.0
+        }
     }
 
     /// Returns the position of a score among those of its predicted class, or of all classes if it has too few.

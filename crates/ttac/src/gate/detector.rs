@@ -86,10 +86,8 @@ pub struct Verdict {
 pub struct GateState {
     /// Whether the gate is open.
     open: bool,
-    /// The four `R_j` of the closed gate.
-    shift: [f64; 4],
-    /// The four `B_j` of the open gate.
-    recovery: [f64; 4],
+    /// The four `R_j` of each score while the gate is closed, and the four `B_j` while it is open; none before the first bet.
+    games: Vec<[f64; 4]>,
     /// The logits of the first image of the current run of almost equal ones.
     run: Option<Vec<f32>>,
     /// How many images were seen.
@@ -105,8 +103,7 @@ impl GateState {
     pub fn new(config: &GateConfig) -> Self {
         Self {
             open: config.start == GateStart::Open,
-            shift: [0.0; 4],
-            recovery: [0.0; 4],
+            games: Vec::new(),
             run: None,
             images: 0,
             bets: 0,
@@ -136,11 +133,21 @@ impl GateState {
         self.closed
     }
 
-    /// Returns the evidence for a change: the mean of the four `R_j` of a closed gate, which opens when it reaches
-    /// [`GateConfig::alarm`], or of the four `B_j` of an open one, which closes when it reaches [`GateConfig::back`].
+    /// Returns the evidence for a change: the mean of the `R_j` of all scores of a closed gate, which opens when it reaches
+    /// [`GateConfig::alarm`]; of an open one the least mean of the `B_j` of a score, and it closes when that reaches
+    /// [`GateConfig::back`].
     pub fn evidence(&self) -> f64 {
-        let games = if self.open { self.recovery } else { self.shift };
-        games.iter().sum::<f64>() / games.len() as f64
+        let means = || {
+            let mean = |games: &[f64; 4]| games.iter().sum::<f64>() / games.len() as f64;
+            self.games.iter().map(mean)
+        };
+        if self.games.is_empty() {
+            0.0
+        } else if self.open {
+            means().fold(f64::INFINITY, f64::min)
+        } else {
+            means().sum::<f64>() / self.games.len() as f64
+        }
     }
 
     /// Watches the source network's logits of a batch, one row of `num_classes` for each image in the order of the
@@ -148,11 +155,11 @@ impl GateState {
     ///
     /// An image whose logits are nearer than [`Calibration::nearness`] to those of the first image of the current run,
     /// or equal to them, is taken for the same image and makes no bet. Any other image starts a new run and bets with
-    /// its payoff `g`. With `c` the limit and `l_j` of 0.2, 0.4, 0.6 and 0.8, the evidence becomes
+    /// its payoffs `g`, one for each score. With `c` the limit of the score and `l_j` of 0.2, 0.4, 0.6 and 0.8, the evidence becomes
     ///
     /// ```text
-    /// closed:  R_j <- min((R_j + 1) (1 + l_j / c (g - c)), 1e30)          opens when mean_j R_j >= alarm
-    /// open:    B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30)    closes when mean_j B_j >= back
+    /// closed:  R_j <- min((R_j + 1) (1 + l_j / c (g - c)), 1e30)          opens when the mean of all R_j reaches alarm
+    /// open:    B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30)    closes when mean_j B_j of every score reaches back
     /// ```
     ///
     /// and all of it is forgotten when the gate opens or closes. Logits that are not all finite have the payoff one
@@ -168,7 +175,7 @@ impl GateState {
         logits: &[f32],
         num_classes: usize,
     ) -> Verdict {
-        let calibrated = calibration.scores.len();
+        let calibrated = calibration.counts.len();
         assert_eq!(
             num_classes, calibrated,
             "classes of the batch and of the calibration"
@@ -184,11 +191,11 @@ impl GateState {
             if !self.repeats(row, calibration.nearness) {
                 let finite = row.iter().all(|logit| logit.is_finite());
                 self.run = finite.then(|| row.to_vec());
-                self.bet(calibration.payoff(row), calibration.limit);
+                self.bet(calibration, row);
                 let bound = if self.open { config.back } else { config.alarm };
                 if self.evidence() >= bound {
                     self.open = !self.open;
-                    (self.shift, self.recovery) = ([0.0; 4], [0.0; 4]);
+                    self.games.fill([0.0; 4]);
                     *(if self.open { &mut opened } else { &mut closed }) = Some(image);
                 }
             }
@@ -209,16 +216,20 @@ impl GateState {
         })
     }
 
-    /// Bets once in each game.
-    fn bet(&mut self, payoff: f64, limit: f64) {
+    /// Bets once in each game of each score.
+    fn bet(&mut self, calibration: &Calibration, row: &[f32]) {
         self.bets += 1;
-        let (games, gain) = if self.open {
-            (&mut self.recovery, (limit - payoff) / (1.0 - limit))
-        } else {
-            (&mut self.shift, (payoff - limit) / limit)
-        };
-        for (money, share) in games.iter_mut().zip(SHARES) {
-            *money = ((*money + 1.0) * (1.0 + share * gain)).min(MOST_EVIDENCE);
+        self.games.resize(calibration.measures.len(), [0.0; 4]);
+        for (games, measure) in self.games.iter_mut().zip(&calibration.measures) {
+            let (payoff, limit) = (measure.payoff(row), measure.limit);
+            let gain = if self.open {
+                (limit - payoff) / (1.0 - limit)
+            } else {
+                (payoff - limit) / limit
+            };
+            for (money, share) in games.iter_mut().zip(SHARES) {
+                *money = ((*money + 1.0) * (1.0 + share * gain)).min(MOST_EVIDENCE);
+            }
         }
     }
 }
@@ -228,8 +239,7 @@ impl GateState {
 #[serde(deny_unknown_fields)]
 struct Saved {
     open: bool,
-    shift_bits: [u64; 4],
-    recovery_bits: [u64; 4],
+    games_bits: Vec<[u64; 4]>,
     run_bits: Option<Vec<u32>>,
     images: u64,
     bets: u64,
@@ -241,8 +251,11 @@ impl From<GateState> for Saved {
         let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
         Self {
             open: state.open,
-            shift_bits: state.shift.map(f64::to_bits),
-            recovery_bits: state.recovery.map(f64::to_bits),
+            games_bits: state
+                .games
+                .iter()
+                .map(|games| games.map(f64::to_bits))
+                .collect(),
             run_bits: state.run.map(bits),
             images: state.images,
             bets: state.bets,
@@ -258,14 +271,17 @@ impl TryFrom<Saved> for GateState {
         let row = |bits: Vec<u32>| bits.into_iter().map(f32::from_bits).collect();
         let state = Self {
             open: saved.open,
-            shift: saved.shift_bits.map(f64::from_bits),
-            recovery: saved.recovery_bits.map(f64::from_bits),
+            games: saved
+                .games_bits
+                .iter()
+                .map(|games| games.map(f64::from_bits))
+                .collect(),
             run: saved.run_bits.map(row),
             images: saved.images,
             bets: saved.bets,
             closed: saved.closed,
         };
-        let mut evidence = state.shift.iter().chain(&state.recovery);
+        let mut evidence = state.games.iter().flatten();
         if let Some(found) = evidence.find(|money| !(0.0..=MOST_EVIDENCE).contains(*money)) {
             return Err(format!(
                 "the evidence of a gate must be 0 to {MOST_EVIDENCE:e}, found {found}"

@@ -7,9 +7,12 @@
 //!
 //! # From logits to a payoff
 //!
-//! The score of an image is its energy, `s = -ln sum_k exp(logit_k)`; a network that is unsure has a high one. A
-//! [`Calibration`] holds the sorted scores of source images for each predicted class `k`, `n_k` of them. The position
-//! of a new score among those of its predicted class is
+//! An image has two scores. Its energy, `s = -ln sum_k exp(logit_k)`, is high where all logits are low. Its doubt is the
+//! logarithm of the odds against the predicted class `k`, `s = ln sum_{j != k} exp(logit_j) - logit_k`, and is high where
+//! another class is nearly as likely. Both grow where a network is unsure, but not alike: blurred images leave the energy
+//! of some networks where it was and raise the doubt, and bright images do the reverse. A [`Calibration`] holds for each
+//! score the sorted values of source images for each predicted class `k`, `n_k` of them. The position of a new score among
+//! those of its predicted class is
 //!
 //! ```text
 //! u = (#{scores of k < s} + #{scores of k <= s} + 1) / 2 / (n_k + 1)
@@ -23,13 +26,13 @@
 //!
 //! # From payoffs to an alarm
 //!
-//! The closed gate plays four games, with shares `l_j` of 0.2, 0.4, 0.6 and 0.8:
+//! The closed gate plays four games for each score, with shares `l_j` of 0.2, 0.4, 0.6 and 0.8:
 //!
 //! ```text
 //! R_j <- min((R_j + 1) (1 + l_j / c (g - c)), 1e30),    starting from R_j = 0
 //! ```
 //!
-//! and opens when the mean of the four reaches the `alarm` of [`GateConfig`]. In words: every image brings one new
+//! and opens when the mean of all eight reaches the `alarm` of [`GateConfig`]. In words: every image brings one new
 //! unit of money into each game, and all the money there is bets that payoffs are above the limit.
 //!
 //! # Why false alarms are rare
@@ -58,7 +61,7 @@
 //! B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30),    starting from B_j = 0
 //! ```
 //!
-//! and closes when the mean reaches `back`. By the same argument, a stream whose payoffs are above the limit on
+//! and closes when the means of both scores have reached `back`. By the same argument, a stream whose payoffs are above the limit on
 //! average, whatever came before, stays open for at least `back` images on average. What a method has learned should
 //! be kept when the gate closes, because corrupted streams contain stretches on which the source is good enough.
 
@@ -71,7 +74,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use calibration::{Calibration, CalibrationImages};
+pub use calibration::{Calibration, CalibrationImages, Measure};
 pub use detector::{GateConfig, GateStart, GateState, Verdict};
 pub use payoffs::PayoffGroup;
-pub use scores::{energy, looks_trained_on};
+pub use scores::{Score, doubt, energy, looks_trained_on};

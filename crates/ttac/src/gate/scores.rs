@@ -1,5 +1,9 @@
 //! Scores of images, and their positions among other scores.
 
+use serde::{Deserialize, Serialize};
+
+use crate::best;
+
 /// A predicted class with fewer scores than this is compared with the scores of all classes.
 const FEWEST_SCORES: usize = 20;
 
@@ -9,26 +13,39 @@ const FEWEST_PAIRS: usize = 100;
 /// Fewer images than this say nothing about whether the network was trained on them.
 const FEWEST_COMPARED: usize = 200;
 
-/// What the gate reads from the logits of an image.
+/// What the gate measures of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Score {
+    /// The [`energy`], which is high where all logits are low.
+    Energy,
+    /// The [`doubt`], which is high where another class is nearly as likely as the predicted one, however high all logits are.
+    Doubt,
+}
+
+impl Score {
+    fn of(self, logits: &[f32]) -> f32 {
+        match self {
+            Self::Energy => energy(logits),
+            Self::Doubt => doubt(logits),
+        }
+    }
+}
+
+/// The predicted class of an image and its score.
 pub(super) struct Output {
     /// The predicted class, the first of the largest logits.
     pub class: usize,
-    /// The energy.
+    /// The score.
     pub score: f32,
 }
 
 impl Output {
     /// Reads the logits of an image.
-    pub fn new(logits: &[f32]) -> Self {
-        let mut class = 0;
-        for (other, logit) in logits.iter().enumerate() {
-            if *logit > logits[class] {
-                class = other;
-            }
-        }
+    pub fn new(score: Score, logits: &[f32]) -> Self {
         Self {
-            class,
-            score: energy(logits),
+            class: best(logits).0,
+            score: score.of(logits),
         }
     }
 }
@@ -39,6 +56,22 @@ pub fn energy(logits: &[f32]) -> f32 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let above = |logit: &f32| f64::from(logit - largest).exp();
     -(f64::from(largest) + logits.iter().map(above).sum::<f64>().ln()) as f32
+}
+
+/// Returns the doubt of an image, the logarithm of the odds against its predicted class `k`:
+/// `ln sum_{j != k} exp(logit_j) - logit_k`. At least two finite logits make it finite.
+pub fn doubt(logits: &[f32]) -> f32 {
+    let (class, own) = best(logits);
+    let others = || {
+        let rest = logits
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != class);
+        rest.map(|(_, logit)| *logit)
+    };
+    let largest = others().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = others().map(|logit| f64::from(logit - largest).exp()).sum();
+    (f64::from(largest - own) + sum.ln()) as f32
 }
 
 /// Returns whether images that are said to be held out look like images the network was trained on.
@@ -70,10 +103,10 @@ pub fn looks_trained_on(
     if num_classes == 0 || !usable(held_out_logits) || !usable(training_logits) {
         return false;
     }
-    let training = outputs(training_logits, num_classes);
+    let training = outputs(Score::Energy, training_logits, num_classes);
     let scores = sorted_by_class(&training, num_classes);
     let pooled = sorted(training.iter().map(|output| output.score));
-    let held_out = outputs(held_out_logits, num_classes);
+    let held_out = outputs(Score::Energy, held_out_logits, num_classes);
     let unsure = held_out
         .iter()
         .filter(|output| position(&scores, &pooled, output) > 0.95);
@@ -82,8 +115,9 @@ pub fn looks_trained_on(
 }
 
 /// Reads the logits of images, one row each.
-pub(super) fn outputs(logits: &[f32], num_classes: usize) -> Vec<Output> {
-    logits.chunks_exact(num_classes).map(Output::new).collect()
+pub(super) fn outputs(score: Score, logits: &[f32], num_classes: usize) -> Vec<Output> {
+    let rows = logits.chunks_exact(num_classes);
+    rows.map(|row| Output::new(score, row)).collect()
 }
 
 /// Returns the scores of each predicted class in ascending order.
@@ -132,11 +166,11 @@ pub(super) fn position(scores: &[Vec<f32>], pooled: &[f32], output: &Output) -> 
 
 /// Returns the 1% quantile of the distance between the logits of an image and of the next one of the same predicted
 /// class; zero if there are fewer than 100 such pairs.
-pub(super) fn nearness(logits: &[f32], num_classes: usize, outputs: &[Output]) -> f64 {
+pub(super) fn nearness(logits: &[f32], num_classes: usize) -> f64 {
     let mut previous: Vec<Option<&[f32]>> = vec![None; num_classes];
     let mut distances = Vec::new();
-    for (row, output) in logits.chunks_exact(num_classes).zip(outputs) {
-        if let Some(before) = previous[output.class].replace(row) {
+    for row in logits.chunks_exact(num_classes) {
+        if let Some(before) = previous[best(row).0].replace(row) {
             distances.push(distance(before, row));
         }
     }

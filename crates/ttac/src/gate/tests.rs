@@ -17,11 +17,14 @@ fn small() -> Calibration {
         images: CalibrationImages::HeldOut,
         samples: 22,
         labelled: true,
-        scores: vec![scores.clone(), vec![30.0, 40.0]],
         counts: vec![20, 2],
-        pooled: [scores, vec![30.0, 40.0]].concat(),
-        groups: Vec::new(),
-        limit: 0.4,
+        measures: vec![Measure {
+            score: Score::Energy,
+            scores: vec![scores.clone(), vec![30.0, 40.0]],
+            pooled: [scores, vec![30.0, 40.0]].concat(),
+            groups: Vec::new(),
+            limit: 0.4,
+        }],
         nearness: 0.01,
     }
 }
@@ -41,8 +44,56 @@ fn the_energy_is_the_negative_logarithm_of_the_sum_of_exponentials() {
 }
 
 #[test]
+fn the_doubt_is_the_logarithm_of_the_odds_against_the_predicted_class() {
+    assert_eq!(doubt(&[3.0, 1.0]), -2.0);
+    // Two others as likely as each other, and together twice as likely as one.
+    let found = doubt(&[1.0, 5.0, 1.0]);
+    assert!(
+        (found - (2.0_f32.ln() - 4.0)).abs() < 1e-6,
+        "one rounding of an f32: {found}"
+    );
+    assert_eq!(doubt(&[1000.0, -1000.0]), -2000.0, "no underflow");
+    assert_eq!(doubt(&[2.0, 2.0]), 0.0);
+}
+
+#[test]
+fn a_gate_opens_by_either_score_and_closes_by_both() {
+    let energy = small();
+    let second = |limit| Measure {
+        limit,
+        ..energy.measures[0].clone()
+    };
+    let config = GateConfig {
+        alarm: 100.0,
+        back: 100.0,
+        ..GateConfig::default()
+    };
+    let calibration = |limit| Calibration {
+        nearness: 0.0,
+        measures: vec![energy.measures[0].clone(), second(limit)],
+        ..energy.clone()
+    };
+    let stream = |score: f32, images: usize| -> Vec<f32> {
+        // Images that are almost equal would bet once.
+        let rows = (0..images).map(|image| [-score - image as f32 * 1e-3, NEVER]);
+        rows.flatten().collect()
+    };
+    // The position of 12.5 is 12.5 / 21, its payoff 0.354: below the one limit and above the other.
+    let mut state = GateState::new(&config);
+    let both = calibration(0.2);
+    state.observe(&config, &both, &stream(12.5, 300), 2);
+    assert!(state.is_open(), "one score is enough to open");
+    state.observe(&config, &both, &stream(12.5, 300), 2);
+    assert!(state.is_open(), "one score is not enough to close");
+    state.observe(&config, &both, &stream(2.5, 300), 2);
+    assert!(!state.is_open(), "both scores are");
+}
+
+#[test]
 fn payoffs_are_squared_positions_among_the_scores_of_the_predicted_class() {
-    let calibration = small();
+    let [calibration] = &small().measures[..] else {
+        unreachable!()
+    };
     let near = |logits: [f32; 2], position: f64| {
         let found = calibration.payoff(&logits);
         assert!(
@@ -70,8 +121,8 @@ fn payoffs_are_squared_positions_among_the_scores_of_the_predicted_class() {
 fn evidence_is_the_product_of_the_bets() {
     let (config, calibration) = (GateConfig::default(), small());
     let (high, low) = (
-        calibration.payoff(&[-99.0, NEVER]),
-        calibration.payoff(&[-3.5, NEVER]),
+        calibration.measures[0].payoff(&[-99.0, NEVER]),
+        calibration.measures[0].payoff(&[-3.5, NEVER]),
     );
     let expect = |open: bool, factor: &dyn Fn(f64, f64) -> f64| {
         let start = if open {
@@ -164,9 +215,12 @@ fn rare_classes_are_named() {
     // Five images are too few to say anything about the rare classes, so they join the group of the largest mean.
     let labels = [&[0; 100][..], &[1; 5]].concat();
     let few = Calibration::new(held_out, &logits[..6 * 105], 6, Some(&labels)).unwrap();
-    assert_eq!(few.groups.len(), 1);
-    assert_eq!(few.groups[0].classes, [0, 1]);
-    assert_eq!((few.groups[0].samples, few.groups[0].shrunk), (105, false));
+    for measure in &few.measures {
+        assert_eq!(measure.groups.len(), 1);
+        let group = &measure.groups[0];
+        assert_eq!(group.classes, [0, 1]);
+        assert_eq!((group.samples, group.shrunk), (105, false));
+    }
     assert_eq!(few.pooled_classes(), [0, 1]);
     let said = few.warnings().join("\n");
     assert!(
@@ -246,12 +300,12 @@ fn what_makes_no_calibration_is_refused() {
         Some(&[2; 100]),
         "labels below 2, found 2 at image 0",
     );
-    let wrong = Calibration {
-        limit: 0.0,
+    let mut wrong = Calibration {
         nearness: f64::NAN,
         counts: vec![21, 2],
         ..small()
     };
+    wrong.measures[0].limit = 0.0;
     let error = wrong.validate().unwrap_err().to_string();
     for part in ["limit", "nearness", "class 0"] {
         assert!(error.contains(part), "{error}");

@@ -400,10 +400,14 @@ fn anchors_keep_reference_and_calibration_in_their_file() {
     anchors.save(&path).unwrap();
     let loaded = SourceStatistics::load(&path).unwrap();
     let [read, written] = [&loaded, &anchors].map(|one| one.calibration.as_ref().unwrap());
-    assert_eq!(read.scores, written.scores);
-    assert_eq!(read.pooled, written.pooled);
-    // The header is JSON, whose reader may miss the last bit.
-    assert!((read.limit - written.limit).abs() < 1e-15);
+    for (read, written) in read.measures.iter().zip(&written.measures) {
+        assert_eq!(read.score, written.score);
+        assert_eq!(read.scores, written.scores);
+        assert_eq!(read.pooled, written.pooled);
+        // The header is JSON, whose reader may miss the last bit.
+        assert!((read.limit - written.limit).abs() < 1e-15);
+    }
+    assert_eq!(read.measures.len(), 2);
     let (loaded, saved) = (loaded.norms.unwrap(), anchors.norms.unwrap());
     assert_eq!(loaded.shares, saved.shares);
     for (loaded, saved) in loaded.layers.iter().zip(&saved.layers) {

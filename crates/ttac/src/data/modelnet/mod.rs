@@ -2,7 +2,7 @@
 //!
 //! | name | files |
 //! |---|---|
-//! | `modelnet40` | `ply_data_{train,test}N.h5` with `data` `[n, 2048, 3]` and `label`, or the resampled text files in class folders |
+//! | `modelnet40` | `ply_data_{train,test}N.h5` with `data` `[n, p, 3]`, `p` at least 1,024, and `label`, or the resampled text files in class folders |
 //! | `modelnet40-c` | `data_CORRUPTION_SEVERITY.npy`, `[n, points, 3]`, and `label.npy` |
 //! | `modelnet10-derived` | occupancy grids `modelnet10_voxels32.npz`; points are drawn on the faces of the voxels, so these are not ModelNet10's own clouds |
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Alignment, Origin, SourceStatistics};
 use crate::archive::{self, Array, Arrays, Kind};
-use crate::gate::{Calibration, CalibrationImages, PayoffGroup};
+use crate::gate::{Calibration, CalibrationImages, Measure, PayoffGroup, Score};
 use crate::norms::{LayerMoments, NormKeys, NormReference};
 use crate::stats::{Covariance, Gaussian, Importance};
 use crate::{Error, Result};
@@ -69,11 +69,19 @@ struct CalibrationHeader {
     samples: u64,
     labelled: bool,
     counts: Vec<u64>,
+    measures: Vec<MeasureHeader>,
+    nearness: f64,
+}
+
+/// What the header says of one score.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasureHeader {
+    score: Score,
     kept: Vec<usize>,
     pooled: usize,
     groups: Vec<PayoffGroup>,
     limit: f64,
-    nearness: f64,
 }
 
 /// How class covariances are stored.
@@ -304,42 +312,59 @@ fn take_norms(arrays: &mut Arrays, header: &NormsHeader, classes: usize) -> Resu
 }
 
 fn insert_calibration(arrays: &mut Arrays, calibration: &Calibration) -> CalibrationHeader {
-    let scores: Vec<f32> = calibration.scores.concat();
-    arrays.insert("calibration.scores", Array::F32(vec![scores.len()], scores));
-    let pooled = calibration.pooled.clone();
-    arrays.insert("calibration.pooled", Array::F32(vec![pooled.len()], pooled));
+    let measures = calibration.measures.iter().enumerate();
+    let measures = measures.map(|(place, measure)| {
+        let mut insert = |part, values: Vec<f32>| {
+            let name = format!("calibration.{place}.{part}");
+            arrays.insert(name, Array::F32(vec![values.len()], values));
+        };
+        insert("scores", measure.scores.concat());
+        insert("pooled", measure.pooled.clone());
+        MeasureHeader {
+            score: measure.score,
+            kept: measure.scores.iter().map(Vec::len).collect(),
+            pooled: measure.pooled.len(),
+            groups: measure.groups.clone(),
+            limit: measure.limit,
+        }
+    });
     CalibrationHeader {
         data: calibration.data.clone(),
         images: calibration.images,
         samples: calibration.samples,
         labelled: calibration.labelled,
         counts: calibration.counts.clone(),
-        kept: calibration.scores.iter().map(Vec::len).collect(),
-        pooled: calibration.pooled.len(),
-        groups: calibration.groups.clone(),
-        limit: calibration.limit,
+        measures: measures.collect(),
         nearness: calibration.nearness,
     }
 }
 
 fn take_calibration(arrays: &mut Arrays, header: CalibrationHeader) -> Result<Calibration> {
-    let all = singles(arrays, "calibration.scores", header.kept.iter().sum())?;
-    let mut rest = all.as_slice();
-    let scores = header.kept.iter().map(|&count| {
-        let (own, others) = rest.split_at(count);
-        rest = others;
-        own.to_vec()
+    let measures = header.measures.into_iter().enumerate();
+    let measures = measures.map(|(place, measure)| {
+        let name = |part| format!("calibration.{place}.{part}");
+        let all = singles(arrays, &name("scores"), measure.kept.iter().sum())?;
+        let mut rest = all.as_slice();
+        let scores = measure.kept.iter().map(|&count| {
+            let (own, others) = rest.split_at(count);
+            rest = others;
+            own.to_vec()
+        });
+        Ok(Measure {
+            score: measure.score,
+            scores: scores.collect(),
+            pooled: singles(arrays, &name("pooled"), measure.pooled)?,
+            groups: measure.groups,
+            limit: measure.limit,
+        })
     });
     let calibration = Calibration {
-        scores: scores.collect(),
-        pooled: singles(arrays, "calibration.pooled", header.pooled)?,
+        measures: measures.collect::<Result<_>>()?,
         data: header.data,
         images: header.images,
         samples: header.samples,
         labelled: header.labelled,
         counts: header.counts,
-        groups: header.groups,
-        limit: header.limit,
         nearness: header.nearness,
     };
     calibration.validate()?;
