@@ -196,10 +196,11 @@ impl Dgcnn {
         let layer = &self.bn5;
         let affine = (layer.weight.val(), layer.bias.val());
         let tracked = embedded.is_autodiff();
-        let (weight, bias, statistics) = layer.running().for_mode(norm, affine, tracked, |through| {
-            let rows = embedded.clone().reshape([batch, points, 1, outputs]);
-            ImageMoments::of_images(&rows, through)
-        });
+        let (weight, bias, statistics) =
+            layer.running().for_mode(norm, affine, tracked, |through| {
+                let rows = embedded.clone().reshape([batch, points, 1, outputs]);
+                ImageMoments::of_images(&rows, through)
+            });
         let out = cloud_pool(
             embedded.reshape([batch, points, outputs]),
             weight,

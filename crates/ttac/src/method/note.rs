@@ -142,12 +142,7 @@ pub struct Note {
 
 impl Note {
     /// Offers a batch that was predicted by these scores to the memory, with the steps between.
-    fn offer(
-        &mut self,
-        learner: &mut Learner,
-        batch: &Minibatch,
-        scores: Tensor<2>,
-    ) -> Result<Learned> {
+    fn offer(&mut self, learner: &mut Learner, batch: &Minibatch, scores: Tensor<2>) -> Learned {
         let probabilities = rows(&softmax(scores, 1));
         let policy = Policy::Reservoir {
             seed: self.config.seed,
@@ -174,21 +169,21 @@ impl Note {
                 };
             }
         }
-        Ok(learned)
+        learned
     }
 }
 
 impl Method for Note {
     fn learn(&mut self, learner: &mut Learner, batch: &Minibatch, _: &Stage) -> Result<Learned> {
-        let scores = learner.frozen();
-        let scores = scores.forward(batch.images.clone(), learner.predicts());
-        self.offer(learner, batch, scores)
+        let network = learner.frozen();
+        let scores = network.forward(batch.images.clone(), learner.predicts());
+        Ok(self.offer(learner, batch, scores))
     }
 
     fn observe(&mut self, learner: &mut Learner, batch: &Minibatch, order: Prediction) -> Observed {
         let network = learner.frozen();
         let before = network.forward(batch.images.clone(), learner.predicts());
-        let learned = self.offer(learner, batch, before.clone())?;
+        let learned = self.offer(learner, batch, before.clone());
         let scores = learner.scores(before, &batch.images, order);
         Ok((scores, learned))
     }
