@@ -12,6 +12,7 @@ mod bn;
 mod classifier;
 mod cotta;
 mod deyo;
+mod direction;
 mod ensemble;
 pub mod entry;
 mod eta;
