@@ -14,6 +14,7 @@ sys.path[1:1] = [str(HERE.parent / "parity"), str(HERE.parent / "objectives")]
 import checks
 import formula
 import generate as parity
+import memories
 import methods
 import nets
 import variations
@@ -51,6 +52,17 @@ CMF = ROID | {
     "filter_source_share": 0.05,
     "filter_least_memory": 0.89,
 }
+TRIBE = ADAM | {"norm_share": 0.02, "common_part": 0.0, "entropy_margin": 0.2, "anchor_weight": 0.5}
+MEMORY = {"capacity": 20, "timeliness_weight": 1.0, "uncertainty_weight": 1.0}
+ROTTA = ADAM | MEMORY | {"norm_share": 0.2, "update_every": 24, "teacher_share": 0.1}
+PETTA = ADAM | MEMORY | {
+    "norm_share": 0.1,
+    "teacher_share": 0.1,
+    "parameter_weight": 10.0,
+    "anchor_weight": 1.0,
+    "centre_share": 0.2,
+}
+NOTE = ADAM | {"capacity": 200, "update_every": 24, "momentum": 0.1}
 SHOT = {"learning_rate": 1e-3, "momentum": 0.9, "confidence_threshold": 0.9, "pseudo_label_weight": 0.1}
 TFA = SGD | {"ring_length": 32, "feature_sigma": 0.05, "alignment_anchor_batch": 32}
 NT_XENT = {"temperature": 0.5, "base_temperature": 0.07}
@@ -104,6 +116,11 @@ CASES = {
     "lame-nearest": (methods.lame, PLAIN, {"affinity": "nearest", "neighbours": 1}, {}),
     "roid": (methods.roid, PLAIN, ROID, {"varied": True}),
     "cmf": (methods.roid, PLAIN, CMF, {"varied": True}),
+    "tribe": (memories.tribe, PLAIN, TRIBE, {"varied": True, "stream": "stream.1"}),
+    "tribe-common": (memories.tribe, PLAIN, TRIBE | {"norm_share": 0.25, "common_part": 0.3}, {"varied": True}),
+    "rotta": (memories.rotta, PLAIN, ROTTA, {"varied": True}),
+    "petta": (memories.petta, PLAIN, PETTA, {"varied": True}),
+    "note": (memories.note, PLAIN, NOTE, {}),
     "t3a": (methods.t3a, PLAIN, {"supports_per_class": 20}, {}),
     "shot": (methods.shot, PLAIN, SHOT, {}),
     "tfa": (methods.tfa, PLAIN, TFA, {}),
@@ -180,7 +197,7 @@ def stream_case(method, architecture, constants, further):
     case.given = dict(given)
 
     case.anchors = {}
-    if method in (methods.ttac, methods.ttac_queue):
+    if method in (methods.ttac, methods.ttac_queue, memories.petta):
         found = world.anchors(net, methods.classifier(net), size)
         case.given |= found
         case.anchors = {key.removeprefix("anchors."): value for key, value in found.items()}
@@ -278,6 +295,12 @@ def exercised(name, method, case, constants, tensors, flags):
     if method is methods.sar:
         seen["recoveries"] = int(tensors["recovered"].sum())
         assert seen["recoveries"] > 0 and not tensors["recovered"][-1], name
+    if method is memories.tribe:
+        assert flags["crowded"] == (name == "tribe-common"), f"{name}: a batch with more images of a class than weigh in full"
+    if method in (memories.rotta, memories.petta):
+        assert flags["refused"] and flags["replaced"], f"{name}: the memory must refuse samples and replace others"
+    if method is memories.petta:
+        seen["drift"] = [parity.rounded(value) for value in tensors["drift"][[1, -1]].tolist()]
     if method is methods.lame:
         seen["moved"] = int(tensors["moved"].sum())
         assert seen["moved"] > 0, name

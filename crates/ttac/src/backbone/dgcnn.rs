@@ -196,9 +196,11 @@ impl Dgcnn {
         let layer = &self.bn5;
         let affine = (layer.weight.val(), layer.bias.val());
         let tracked = embedded.is_autodiff();
-        let (weight, bias, statistics) = layer.running().for_mode(norm, affine, tracked, || {
-            ImageMoments::of(&embedded.clone().reshape([batch, points, 1, outputs]))
-        });
+        let (weight, bias, statistics) =
+            layer.running().for_mode(norm, affine, tracked, |through| {
+                let rows = embedded.clone().reshape([batch, points, 1, outputs]);
+                ImageMoments::of_images(&rows, through)
+            });
         let out = cloud_pool(
             embedded.reshape([batch, points, outputs]),
             weight,
@@ -247,9 +249,12 @@ fn edges(
     let neighbours = Neighbours::nearest(&x, k);
     let affine = (layer.weight.val(), layer.bias.val());
     let (weight, bias, statistics) =
-        layer.running().for_mode(norm, affine, x.is_autodiff(), || {
-            edge_moments(conv, layer, &x, k)
-        });
+        layer
+            .running()
+            .for_mode(norm, affine, x.is_autodiff(), |_| {
+                // Edges are never stored, so no gradient passes through their statistics.
+                edge_moments(conv, layer, &x, k)
+            });
     let out = edge_conv(
         x,
         conv.weight.val().reshape([outputs, width]),

@@ -96,7 +96,8 @@ pub fn conv_norms(
         NormMode::Batch
         | NormMode::BatchUpdating
         | NormMode::Blending { .. }
-        | NormMode::Ruled(_) => {
+        | NormMode::Ruled(_)
+        | NormMode::Kept(_) => {
             let mut before: Option<&BatchNorm> = None;
             for &(conv, layer) in inner.iter().chain([&last]) {
                 x = match before {

@@ -22,7 +22,9 @@ pub use family::{InputForm, OtherSizes};
 pub use init::parameter_id;
 pub use keys::{Parameter, ParameterKind, load_tensors, map_tensors, parameters, tensors};
 pub(crate) use norm::RunningStatistics;
-pub use norm::{BatchNorm, Buffer, GroupNorm, ImageMoments, LayerNorm, Norm, NormLayer, NormRule};
+pub use norm::{
+    BatchNorm, Buffer, GroupNorm, ImageMoments, LayerNorm, Norm, NormKeeper, NormLayer, NormRule,
+};
 
 // The families of networks, one line each: file, variant of `Architecture` and `Network`, configuration, network. The macro
 // explains what it makes of them. Names are listed in this order.
@@ -55,6 +57,8 @@ pub enum NormMode<'a> {
     /// It uses the statistics that a rule chooses after a look at what each image brings, and stores them. They are
     /// constants to gradients.
     Ruled(&'a dyn NormRule),
+    /// It uses the statistics that a keeper makes of what each image brings, and stores them. Gradients pass through them.
+    Kept(&'a dyn NormKeeper),
 }
 
 impl NormMode<'_> {

@@ -206,7 +206,7 @@ impl BatchNorm {
         x: &Tensor<4>,
     ) -> (Tensor<1>, Tensor<1>, Option<(Tensor<1>, Tensor<1>)>) {
         let affine = (self.weight.val(), self.bias.val());
-        let moments = || ImageMoments::of(x);
+        let moments = |gradients| ImageMoments::of_images(x, gradients);
         self.running()
             .for_mode(norm, affine, x.is_autodiff(), moments)
     }
@@ -249,7 +249,8 @@ pub struct NormLayer {
     pub epsilon: f64,
 }
 
-/// The moments of what every image of a batch brings to a batch norm, outside the autodiff graph.
+/// The moments of what every image of a batch brings to a batch norm, outside the autodiff graph unless they are made
+/// [with gradients](Self::with_gradients).
 #[derive(Clone, Debug)]
 pub struct ImageMoments {
     /// The mean of every image and channel over height and width, `[batch, channels]`.
@@ -265,8 +266,29 @@ impl ImageMoments {
         Self { mean, variance }
     }
 
+    /// Computes the moments of `[batch, height, width, channels]`, through which gradients pass to `x`.
+    pub fn with_gradients(x: &Tensor<4>) -> Self {
+        let [batch, height, width, channels] = x.dims();
+        let images: Tensor<3> = x.clone().reshape([batch, height * width, channels]);
+        let mean = images.clone().mean_dim(1);
+        let variance = (images - mean.clone()).square().mean_dim(1);
+        Self {
+            mean: mean.reshape([batch, channels]),
+            variance: variance.reshape([batch, channels]),
+        }
+    }
+
+    /// Computes the moments with gradients or without.
+    pub(crate) fn of_images(x: &Tensor<4>, gradients: bool) -> Self {
+        if gradients {
+            Self::with_gradients(x)
+        } else {
+            Self::of(x)
+        }
+    }
+
     /// Joins the images: mean and biased variance of the whole batch, `[channels]` each.
-    fn of_batch(self) -> (Tensor<1>, Tensor<1>) {
+    pub(crate) fn of_batch(self) -> (Tensor<1>, Tensor<1>) {
         let [_, channels] = self.mean.dims();
         let mean = self.mean.clone().mean_dim(0);
         let spread = (self.mean - mean.clone()).square();
@@ -287,6 +309,14 @@ pub trait NormRule: std::fmt::Debug + Sync {
     fn batch_gradients(&self) -> bool {
         false
     }
+}
+
+/// Keeps statistics of batch norms outside of the network, for passes with [`NormMode::Kept`]: where several networks share parameters,
+/// each has statistics of its own.
+pub trait NormKeeper: std::fmt::Debug + Sync {
+    /// Returns mean and variance, `[channels]` each, that the layer uses for this batch, as functions of the images' moments, so that
+    /// gradients pass through them. Layers ask in the order in which they run.
+    fn statistics(&self, layer: &NormLayer, moments: &ImageMoments) -> (Tensor<1>, Tensor<1>);
 }
 
 /// The running statistics of a batch norm, wherever they are kept.
@@ -320,21 +350,27 @@ impl RunningStatistics<'_> {
     /// ```
     ///
     /// It computes the same, and no gradient asks for what the next statistics would undo.
+    ///
+    /// `moments` is told whether gradients have to pass through them.
     pub(crate) fn for_mode(
         self,
         norm: NormMode,
         (scale, shift): (Tensor<1>, Tensor<1>),
         tracked: bool,
-        moments: impl FnOnce() -> ImageMoments,
+        moments: impl FnOnce(bool) -> ImageMoments,
     ) -> (Tensor<1>, Tensor<1>, Option<(Tensor<1>, Tensor<1>)>) {
         let rule = match norm {
             NormMode::Running => return (scale, shift, Some(self.values())),
             NormMode::Batch | NormMode::BatchUpdating | NormMode::Blending { .. } => {
                 return (scale, shift, None);
             }
+            NormMode::Kept(keeper) => {
+                let statistics = keeper.statistics(&self.layer, &moments(tracked));
+                return self.through(statistics, (scale, shift));
+            }
             NormMode::Ruled(rule) => rule,
         };
-        let moments = moments();
+        let moments = moments(false);
         let Some((mean, variance)) = rule.statistics(&self.layer, &moments) else {
             return (scale, shift, Some(self.values()));
         };
@@ -355,10 +391,35 @@ impl RunningStatistics<'_> {
         (scale * ratio, shift, None)
     }
 
+    /// Stores statistics, and returns scale and shift with which a norm that takes them for constants has the gradients of one that does
+    /// not. With the constants `m_c = m` and `v_c = v`:
+    ///
+    /// ```text
+    /// scale (x - m) / sqrt(v + e) + shift  =  scale r (x - m_c) / sqrt(v_c + e) + shift + scale (m_c - m) / sqrt(v + e)
+    /// r = sqrt(v_c + e) / sqrt(v + e)
+    /// ```
+    fn through(
+        self,
+        (mean, variance): (Tensor<1>, Tensor<1>),
+        (scale, shift): (Tensor<1>, Tensor<1>),
+    ) -> (Tensor<1>, Tensor<1>, Option<(Tensor<1>, Tensor<1>)>) {
+        let device = self.mean.value().device();
+        let constant = |tensor: &Tensor<1>| Tensor::from_data(tensor.to_data(), &device);
+        self.mean.set(constant(&mean));
+        self.variance.set(constant(&variance));
+        let stored = self.values();
+        let epsilon = self.layer.epsilon;
+        let deviation = (variance + epsilon).sqrt();
+        let ratio = (stored.1.clone() + epsilon).sqrt() / deviation.clone();
+        let offset = (stored.0.clone() - mean) / deviation;
+        let shift = shift + scale.clone() * offset;
+        (scale * ratio, shift, Some(stored))
+    }
+
     /// Moves the running statistics towards those of a batch of `count` values per channel, where the mode says so.
     pub(crate) fn follow(self, mean: Tensor<1>, variance: Tensor<1>, count: usize, norm: NormMode) {
         let momentum = match norm {
-            NormMode::Running | NormMode::Batch | NormMode::Ruled(_) => return,
+            NormMode::Running | NormMode::Batch | NormMode::Ruled(_) | NormMode::Kept(_) => return,
             NormMode::BatchUpdating => self.momentum,
             NormMode::Blending { momentum } => momentum,
         };

@@ -13,7 +13,7 @@ use crate::archive::{Array, Arrays};
 use crate::backbone::{
     Adaptable, Backbone, NormMode, ParameterKind, load_tensors, parameters, tensors,
 };
-use crate::norms::{Following, NormFollow, NormReference};
+use crate::norms::{Following, NormFollow, NormReference, SourceNorms};
 use crate::optim::{Optimiser, OptimiserConfig};
 use crate::shares::RecentShares;
 use crate::{Error, Result, best};
@@ -403,6 +403,25 @@ impl Learner {
         self.student.frozen_with(values)
     }
 
+    /// Returns such a copy whose running statistics have other values too, by key; those that are not named stay as they are.
+    pub(super) fn frozen_as(
+        &self,
+        values: &[f32],
+        buffers: &BTreeMap<String, TensorData>,
+    ) -> Box<dyn Classifier + Send + Sync> {
+        self.student.frozen_as(values, buffers)
+    }
+
+    /// Reads the stored norm statistics of the source.
+    pub(super) fn source_norms(&self) -> SourceNorms {
+        self.student.source_norms()
+    }
+
+    /// Returns how long each trained parameter is, in the order of [`parameters`](Self::parameters).
+    pub(super) fn parameter_lengths(&self) -> Vec<usize> {
+        self.student.parameter_lengths()
+    }
+
     /// Computes the gradient of a loss over the trained parameters, in their order, and moves nothing.
     pub fn gradient(&self, loss: &Tensor<1>) -> Vec<f32> {
         self.student.gradient(loss)
@@ -585,6 +604,13 @@ trait Student: Send + Sync {
     fn source_parameters(&self) -> Vec<f32>;
     fn set_parameters(&mut self, values: &[f32]);
     fn frozen_with(&self, values: &[f32]) -> Box<dyn Classifier + Send + Sync>;
+    fn frozen_as(
+        &self,
+        values: &[f32],
+        buffers: &BTreeMap<String, TensorData>,
+    ) -> Box<dyn Classifier + Send + Sync>;
+    fn source_norms(&self) -> SourceNorms;
+    fn parameter_lengths(&self) -> Vec<usize>;
     fn gradient(&self, loss: &Tensor<1>) -> Vec<f32>;
     fn step_along(&mut self, gradient: &[f32], learning_rate: f64);
     fn discard(&self);
@@ -655,6 +681,24 @@ impl<B: Backbone + Sync + 'static> Student for Pupil<B> {
     fn frozen_with(&self, values: &[f32]) -> Box<dyn Classifier + Send + Sync> {
         let group = self.source.params(self.adapts);
         Box::new(trained::with_values(self.now().valid(), &group, values))
+    }
+
+    fn frozen_as(
+        &self,
+        values: &[f32],
+        buffers: &BTreeMap<String, TensorData>,
+    ) -> Box<dyn Classifier + Send + Sync> {
+        let group = self.source.params(self.adapts);
+        let network = trained::with_values(self.now().valid(), &group, values);
+        Box::new(load_tensors(network, buffers))
+    }
+
+    fn source_norms(&self) -> SourceNorms {
+        SourceNorms::of(&self.source)
+    }
+
+    fn parameter_lengths(&self) -> Vec<usize> {
+        trained::lengths(&self.source, &self.source.params(self.adapts))
     }
 
     fn gradient(&self, loss: &Tensor<1>) -> Vec<f32> {

@@ -12,15 +12,20 @@ mod bn;
 mod classifier;
 mod cotta;
 mod deyo;
+mod direction;
 mod ensemble;
 pub mod entry;
 mod eta;
 mod lame;
 mod learner;
+mod memory;
+mod note;
 mod novelty;
 pub(crate) mod parameters;
+mod petta;
 mod prior;
 mod roid;
+mod rotta;
 mod sar;
 mod settings;
 mod sharpness;
@@ -32,6 +37,7 @@ mod tent;
 mod terms;
 mod test;
 mod tfa;
+mod tribe;
 mod ttac;
 mod ttt_r;
 
@@ -47,7 +53,10 @@ pub use entry::{Needs, Preset, Setting, Wants, method_names};
 pub use eta::{Eta, EtaConfig};
 pub use lame::{Affinity, Lame, LameConfig};
 pub use learner::{Learner, LearnerConfig, NormUpdates};
+pub use note::{Note, NoteConfig};
+pub use petta::{Petta, PettaConfig, TeacherLoss};
 pub use roid::{Roid, RoidConfig};
+pub use rotta::{Rotta, RottaConfig, TimelyMemory};
 pub use sar::{Sar, SarConfig};
 pub use settings::MethodSpec;
 pub use shot::{Shot, ShotConfig};
@@ -56,6 +65,7 @@ pub use t3a::{T3a, T3aConfig};
 pub use tent::{Tent, TentConfig};
 pub use test::{Unadapted, UnadaptedConfig};
 pub use tfa::{Tfa, TfaConfig};
+pub use tribe::{Tribe, TribeConfig};
 pub use ttac::{
     Assignment, ClassGate, EpochGate, GlobalPart, Information, Posteriors, SourceKind, Ttac,
     TtacConfig,

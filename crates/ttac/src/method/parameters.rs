@@ -17,6 +17,16 @@ pub(crate) fn values<B: Backbone>(network: &B, group: &ParamGroup) -> Vec<f32> {
     read.values
 }
 
+/// Returns how many values each parameter in a group has, in the order of the network's modules.
+pub(super) fn lengths<B: Backbone>(network: &B, group: &ParamGroup) -> Vec<usize> {
+    let mut measure = Measure {
+        group,
+        lengths: Vec::new(),
+    };
+    network.visit(&mut measure);
+    measure.lengths
+}
+
 /// Returns the network with other values of the parameters in a group.
 ///
 /// # Panics
@@ -71,6 +81,19 @@ impl ModuleVisitor for Read<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.group.matches(&param.id, None) {
             self.values.extend(numbers(param.val()));
+        }
+    }
+}
+
+struct Measure<'a> {
+    group: &'a ParamGroup,
+    lengths: Vec<usize>,
+}
+
+impl ModuleVisitor for Measure<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.group.matches(&param.id, None) {
+            self.lengths.push(param.lazy_shape().iter().product());
         }
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ensemble::towards;
 use super::{Classifier, Learner};
+use crate::norms::KeptNorms;
 
 /// The parameters of a teacher.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,20 @@ impl Teacher {
         match &self.parameters {
             Some(parameters) => learner.frozen_with(parameters),
             None => learner.frozen_with(&learner.source_parameters()),
+        }
+    }
+
+    /// Returns the teacher with norm statistics of its own, where it has some; before the first pass they are the source's, and so are
+    /// the student's.
+    pub fn network_with(
+        &self,
+        norms: &KeptNorms,
+        learner: &Learner,
+    ) -> Box<dyn Classifier + Send + Sync> {
+        let buffers = norms.buffers();
+        match &self.parameters {
+            Some(parameters) => learner.frozen_as(parameters, &buffers),
+            None => learner.frozen_as(&learner.source_parameters(), &buffers),
         }
     }
 

@@ -10,7 +10,10 @@
 //! classes it starts at the source's class statistics, and a run of one class moves that class alone.
 
 mod follow;
+mod kept;
 mod reference;
+
+pub(crate) use kept::{KeptNorms, KeptRule, PassLabels, SourceNorms};
 
 pub use follow::{Following, NormFollow};
 pub use reference::{

@@ -96,7 +96,8 @@ fn lacks(network: &str, method: &str) -> Option<&'static str> {
     match (network, method) {
         (_, "ttt-r") => Some("rotation"),
         (_, "ttt++" | "ttac+contrastive") => Some("projection"),
-        ("vit_timm" | "resnet_gn" | "squeeze_like", "bn") => Some("batch norms"),
+        ("vit_timm" | "resnet_gn" | "squeeze_like", "bn" | "tribe") => Some("batch norms"),
+        ("squeeze_like", "rotta" | "petta" | "note") => Some("norms"),
         ("squeeze_like", "tent" | "eta" | "eata" | "rdumb" | "sar" | "deyo" | "roid" | "cmf") => {
             Some("norms")
         }

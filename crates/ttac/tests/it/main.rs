@@ -67,6 +67,9 @@ mod deyo;
 /// CoTTA beside its fixture: restores, the teacher, who answers.
 mod cotta;
 
+/// RoTTA, PeTTA, NOTE and TRIBE beside their fixtures: when they learn, who answers, what is refused.
+mod memories;
+
 /// LAME beside its fixtures: nothing is learned, one sample, what is refused.
 mod lame;
 

@@ -772,3 +772,78 @@ fn with_queue(name: &str, change: impl Fn(TtacConfig) -> TtacConfig) {
     let mut method = case.build("ttac", &change(config));
     case.run_queue(&mut method);
 }
+
+#[test]
+fn tribe_balances_norms_and_shares_weights() {
+    for name in ["tribe", "tribe-common"] {
+        let case = Case::open(name);
+        let config = ttac::method::TribeConfig {
+            optimiser: OptimiserConfig::ADAM,
+            learning_rate: case.number("learning_rate"),
+            norm_share: Some(case.number("norm_share")),
+            common_part: case.number("common_part"),
+            entropy_margin: case.number("entropy_margin"),
+            anchor_weight: case.number("anchor_weight"),
+            ..ttac::method::TribeConfig::default()
+        };
+        case.run_method("tribe", &config, Prediction::PredictFirst);
+    }
+}
+
+/// The constants of RoTTA's memory.
+fn timely(case: &Case) -> ttac::method::TimelyMemory {
+    ttac::method::TimelyMemory {
+        capacity: case.number("capacity") as usize,
+        timeliness_weight: case.number("timeliness_weight"),
+        uncertainty_weight: case.number("uncertainty_weight"),
+    }
+}
+
+#[test]
+fn rotta_learns_from_its_memory() {
+    let case = Case::open("rotta");
+    let config = ttac::method::RottaConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        norm_share: case.number("norm_share"),
+        memory: timely(&case),
+        update_every: case.number("update_every") as u64,
+        teacher_share: case.number("teacher_share"),
+        ..ttac::method::RottaConfig::default()
+    };
+    case.run_method("rotta", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn petta_holds_on_as_features_drift() {
+    let case = Case::open("petta");
+    let config = ttac::method::PettaConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        norm_share: case.number("norm_share"),
+        memory: timely(&case),
+        teacher_share: case.number("teacher_share"),
+        parameter_weight: case.number("parameter_weight"),
+        anchor_weight: case.number("anchor_weight"),
+        centre_share: case.number("centre_share"),
+        ..ttac::method::PettaConfig::default()
+    };
+    case.run_method("petta", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn note_learns_from_all_that_fits_into_its_memory() {
+    let case = Case::open("note");
+    let config = ttac::method::NoteConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        capacity: case.number("capacity") as usize,
+        update_every: case.number("update_every") as u64,
+        norm: ttac::method::NormUpdates {
+            momentum: case.number("momentum"),
+            ..ttac::method::NormUpdates::default()
+        },
+        ..ttac::method::NoteConfig::default()
+    };
+    case.run_method("note", &config, Prediction::PredictFirst);
+}

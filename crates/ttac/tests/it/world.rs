@@ -105,6 +105,8 @@ pub fn eager(name: &str, setting: Setting) -> MethodSpec {
         "eta" | "eata" | "rdumb" => &[("entropy_margin", "2"), ("similarity_threshold", "2")],
         "sar" => &[("entropy_margin", "2"), ("recovery_entropy", "0")],
         "cotta" => &[("copies", "2")],
+        "rotta" | "note" => &[("update_every", "8")],
+        "tribe" => &[("entropy_margin", "2")],
         // Every probability falls by more than minus two.
         "deyo" => &[("entropy_margin", "2"), ("fall_threshold", "-2")],
         "shot" => &[("confidence_threshold", "0.0")],

@@ -278,9 +278,10 @@ impl<'p> Run<'_, 'p> {
         // Rows of a sequence are no images: as many of them as there are to one image belong together.
         let tracked = x.is_autodiff();
         let (weight, bias, statistics) =
-            running.for_mode(self.pass.norm, (weight, bias), tracked, || {
+            running.for_mode(self.pass.norm, (weight, bias), tracked, |through| {
                 let places: usize = count / self.batch;
-                ImageMoments::of(&x.clone().reshape([self.batch, places, 1, channels]))
+                let rows = x.clone().reshape([self.batch, places, 1, channels]);
+                ImageMoments::of_images(&rows, through)
             });
         let out = ttac_kernels::batch_norm(x, weight, bias, residual, statistics, norm.options());
         running.follow(out.mean, out.variance, count, self.pass.norm);
@@ -327,8 +328,8 @@ impl<'p> Run<'_, 'p> {
         let weight = self.ranked(conv.weight);
         let tracked = x.is_autodiff();
         let (gamma, beta, statistics) =
-            running.for_mode(self.pass.norm, (gamma, beta), tracked, || {
-                ImageMoments::of(&x)
+            running.for_mode(self.pass.norm, (gamma, beta), tracked, |through| {
+                ImageMoments::of_images(&x, through)
             });
         let out = ttac_kernels::norm_conv2d(
             x,
