@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::payoffs::{FEWEST_OF_GROUP, PayoffGroup, groups};
 use super::scores::{
-    Output, compared, nearness, outputs, position, sorted, sorted_by_class, thinned,
+    Output, compared, entropy, nearness, outputs, position, sorted, sorted_by_class, thinned,
 };
 use crate::{Error, Result};
 
@@ -81,6 +81,9 @@ pub struct Calibration {
     pub counts: Vec<u64>,
     /// The scores of all classes in ascending order: all of them, or 10,000 evenly spaced ones.
     pub pooled: Vec<f32>,
+    /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones. None in files of older
+    /// versions.
+    pub entropies: Vec<f32>,
     /// The mean payoffs that the limit was made of.
     pub groups: Vec<PayoffGroup>,
     /// The limit `c`: the largest `mean + 2 standard_error` of a group, plus the tolerance of the images, plus 0.05
@@ -117,6 +120,7 @@ impl Calibration {
             scores: sorted_by_class(&outputs, num_classes),
             counts: vec![0; num_classes],
             pooled: sorted(outputs.iter().map(|output| output.score)),
+            entropies: sorted(logits.chunks_exact(num_classes).map(entropy)),
             groups: Vec::new(),
             limit: 0.0,
             nearness: nearness(logits, num_classes, &outputs),
@@ -126,6 +130,7 @@ impl Calibration {
             *scores = thinned(scores, MOST_OF_CLASS);
         }
         calibration.pooled = thinned(&calibration.pooled, MOST_POOLED);
+        calibration.entropies = thinned(&calibration.entropies, MOST_POOLED);
         let mut payoffs = vec![Vec::new(); num_classes];
         for (index, output) in outputs.iter().enumerate() {
             let class = labels.map_or(output.class, |labels| labels[index]);
@@ -171,6 +176,9 @@ impl Calibration {
                  are kept",
                 self.samples
             ));
+        }
+        if !ascending(&self.entropies) {
+            problems.push("the entropies are not finite ones in ascending order".to_owned());
         }
         if !(self.limit > 0.0 && self.limit <= HIGHEST_LIMIT) {
             problems.push(format!(

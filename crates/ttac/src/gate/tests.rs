@@ -20,6 +20,7 @@ fn small() -> Calibration {
         scores: vec![scores.clone(), vec![30.0, 40.0]],
         counts: vec![20, 2],
         pooled: [scores, vec![30.0, 40.0]].concat(),
+        entropies: Vec::new(),
         groups: Vec::new(),
         limit: 0.4,
         nearness: 0.01,

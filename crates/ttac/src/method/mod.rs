@@ -17,9 +17,13 @@ pub mod entry;
 mod eta;
 mod lame;
 mod learner;
+mod memo;
 pub(crate) mod parameters;
+mod poem;
 mod prior;
+mod rmt;
 mod roid;
+mod rpl;
 mod sar;
 mod settings;
 mod sharpness;
@@ -32,6 +36,7 @@ mod terms;
 mod test;
 mod tfa;
 mod ttac;
+mod ttac_plus_plus;
 mod ttt_r;
 
 use burn::tensor::Tensor;
@@ -46,7 +51,11 @@ pub use entry::{Needs, Preset, Setting, Wants, method_names};
 pub use eta::{Eta, EtaConfig};
 pub use lame::{Affinity, Lame, LameConfig};
 pub use learner::{Learner, LearnerConfig, NormUpdates};
+pub use memo::{Memo, MemoConfig};
+pub use poem::{Poem, PoemConfig};
+pub use rmt::{Rmt, RmtConfig};
 pub use roid::{Roid, RoidConfig};
+pub use rpl::{Rpl, RplConfig};
 pub use sar::{Sar, SarConfig};
 pub use settings::MethodSpec;
 pub use shot::{Shot, ShotConfig};
@@ -58,6 +67,7 @@ pub use tfa::{Tfa, TfaConfig};
 pub use ttac::{
     Assignment, ClassGate, EpochGate, GlobalPart, Posteriors, SourceKind, Ttac, TtacConfig,
 };
+pub use ttac_plus_plus::{StrongConfig, StrongPass, TtacPlusPlus, TtacPlusPlusConfig};
 pub use ttt_r::{TttR, TttRConfig};
 
 use crate::Result;

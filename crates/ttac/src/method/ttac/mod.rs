@@ -2,7 +2,7 @@
 
 mod clusters;
 mod config;
-mod start;
+pub(super) mod start;
 
 use burn::tensor::{Tensor, activation::softmax};
 use serde::{Deserialize, Serialize};
@@ -145,6 +145,33 @@ impl Method for Ttac {
         self.state.filter.recover();
     }
 
+    fn forget(&mut self, ids: &[SampleId]) {
+        self.state.filter.forget(ids);
+    }
+
+    fn state(&self) -> Vec<u8> {
+        to_bytes(&self.state)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let state: State = from_bytes(state)?;
+        let size = |state: &State| (state.classes.len(), state.global.gaussian().mean().len());
+        if size(&state) != size(&self.state) {
+            let describe = |(classes, features)| format!("{classes} classes, {features} features");
+            return Err(Error::Mismatch {
+                what: "saved clusters".to_owned(),
+                expected: describe(size(&self.state)),
+                found: describe(size(&state)),
+            });
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Method> {
+        Box::new(self.clone())
+    }
+
     fn learn(
         &mut self,
         learner: &mut Learner,
@@ -167,6 +194,19 @@ impl Method for Ttac {
             return Ok(terms.step(learner));
         }
         let features = learner.features(batch.images.clone());
+        self.learn_from(learner, batch, (features, terms), stage)
+    }
+}
+
+impl Ttac {
+    /// Learns from the features of a minibatch, `[batch, D]`, and from terms that were added before.
+    pub(super) fn learn_from(
+        &mut self,
+        learner: &mut Learner,
+        batch: &Minibatch,
+        (features, mut terms): (Tensor<2>, Terms),
+        stage: &Stage,
+    ) -> Result<Learned> {
         let posteriors = self.posteriors(learner, batch, &features);
         let observed = self.state.filter.observe(&batch.ids, &posteriors)?;
 
@@ -194,35 +234,6 @@ impl Method for Ttac {
         })
     }
 
-    fn forget(&mut self, ids: &[SampleId]) {
-        self.state.filter.forget(ids);
-    }
-
-    fn state(&self) -> Vec<u8> {
-        to_bytes(&self.state)
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<()> {
-        let state: State = from_bytes(state)?;
-        let size = |state: &State| (state.classes.len(), state.global.gaussian().mean().len());
-        if size(&state) != size(&self.state) {
-            let describe = |(classes, features)| format!("{classes} classes, {features} features");
-            return Err(Error::Mismatch {
-                what: "saved clusters".to_owned(),
-                expected: describe(size(&self.state)),
-                found: describe(size(&state)),
-            });
-        }
-        self.state = state;
-        Ok(())
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Method> {
-        Box::new(self.clone())
-    }
-}
-
-impl Ttac {
     /// Whether the class part counts at this stage.
     fn gate_is_open(&self, stage: &Stage) -> bool {
         let gate = &self.config.gate;

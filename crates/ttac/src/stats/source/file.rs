@@ -71,6 +71,9 @@ struct CalibrationHeader {
     counts: Vec<u64>,
     kept: Vec<usize>,
     pooled: usize,
+    /// Files of older versions have none.
+    #[serde(default)]
+    entropies: usize,
     groups: Vec<PayoffGroup>,
     limit: f64,
     nearness: f64,
@@ -308,6 +311,11 @@ fn insert_calibration(arrays: &mut Arrays, calibration: &Calibration) -> Calibra
     arrays.insert("calibration.scores", Array::F32(vec![scores.len()], scores));
     let pooled = calibration.pooled.clone();
     arrays.insert("calibration.pooled", Array::F32(vec![pooled.len()], pooled));
+    let entropies = calibration.entropies.clone();
+    arrays.insert(
+        "calibration.entropies",
+        Array::F32(vec![entropies.len()], entropies),
+    );
     CalibrationHeader {
         data: calibration.data.clone(),
         images: calibration.images,
@@ -316,6 +324,7 @@ fn insert_calibration(arrays: &mut Arrays, calibration: &Calibration) -> Calibra
         counts: calibration.counts.clone(),
         kept: calibration.scores.iter().map(Vec::len).collect(),
         pooled: calibration.pooled.len(),
+        entropies: calibration.entropies.len(),
         groups: calibration.groups.clone(),
         limit: calibration.limit,
         nearness: calibration.nearness,
@@ -333,6 +342,10 @@ fn take_calibration(arrays: &mut Arrays, header: CalibrationHeader) -> Result<Ca
     let calibration = Calibration {
         scores: scores.collect(),
         pooled: singles(arrays, "calibration.pooled", header.pooled)?,
+        entropies: match header.entropies {
+            0 => Vec::new(),
+            count => singles(arrays, "calibration.entropies", count)?,
+        },
         data: header.data,
         images: header.images,
         samples: header.samples,
