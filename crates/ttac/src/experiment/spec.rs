@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Family;
+use crate::agreement::Agreement;
 use crate::data::Split;
 use crate::error::suggestion;
 use crate::gate::{GateConfig, GateStart};
@@ -56,6 +57,8 @@ impl GateChoice {
 pub enum SharesChoice {
     /// They are corrected by the shares among recent samples.
     Recent,
+    /// They are corrected likewise, and then agree with those of similar samples of their batch (LAME).
+    Lame,
     /// They are the network's.
     Off,
 }
@@ -69,6 +72,10 @@ impl SharesChoice {
         };
         match choice.unwrap_or(by_preset) {
             Self::Recent => Some(SharesConfig::default()),
+            Self::Lame => Some(SharesConfig {
+                agreement: Some(Agreement::default()),
+                ..SharesConfig::default()
+            }),
             Self::Off => None,
         }
     }
