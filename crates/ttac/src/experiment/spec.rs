@@ -122,7 +122,7 @@ pub struct Spec {
     pub split: Split,
     /// The corruption; a list `snow,fog,..` is visited in that order, and again if it repeats itself or ends with `*TIMES`; `clean`
     /// stands for none, `standard` and `practical` for fifteen in two orders. `mixed:` before a list brings all at once, `gradual:`
-    /// goes through the severities of each.
+    /// goes through the severities of each, `changing:` brings them in pieces that take turns.
     pub corruption: Option<String>,
     /// The severity of the corruption, 1 to 5.
     pub severity: Option<u8>,
