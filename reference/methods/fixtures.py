@@ -109,7 +109,7 @@ CASES = {
     "come": (methods.tent, PLAIN, ADAM | {"uncertainty": "opinion"}, {}),
     "deyo": (methods.deyo, PLAIN, DEYO, {"varied": True}),
     "cotta": (methods.cotta, PLAIN, COTTA, {"views": True}),
-    "rmt": (methods.rmt, PLAIN, RMT, {"varied": True, "stream": "stream.2"}),
+    "rmt": (methods.rmt, PLAIN, RMT, {"varied": True, "stream": "stream.6"}),
     "lame": (methods.lame, PLAIN, {"affinity": "rbf", "neighbours": 5}, {}),
     "lame-nearest": (methods.lame, PLAIN, {"affinity": "nearest", "neighbours": 1}, {}),
     "roid": (methods.roid, PLAIN, ROID, {"varied": True}),
@@ -208,8 +208,8 @@ def stream_case(method, architecture, constants, further):
             case.given |= {f"anchors.{kind}.{key}": value for key, value in values.items()}
 
     if "projection" in constants:
-        size, width = len(case.anchors["mean"]), constants["projection"]
-        shapes = (width, size), (width,), (width, width), (width,)
+        length, width = len(case.anchors["mean"]), constants["projection"]
+        shapes = (width, length), (width,), (width, width), (width,)
         names = [f"projector.{number}" for number in range(len(shapes))]
         case.projector = [formula.values(own, shape, 0.7).double() for own, shape in zip(names, shapes)]
     if further.get("entropies"):
