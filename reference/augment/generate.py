@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from PIL import __version__ as pillow_version
 from safetensors.numpy import save_file
 
@@ -57,6 +57,84 @@ def adjust(image, kind, value):
     if kind == "grey":
         return image.convert("L").convert("RGB")
     raise ValueError(kind)
+
+
+def operate(image, kind, value, sampling):
+    """One change of RandAugment (nearest pixel, black beyond the edge) or AugMix (blended pixels, grey beyond)."""
+    if kind == "auto-contrast":
+        return ImageOps.autocontrast(image)
+    if kind == "equalise":
+        return ImageOps.equalize(image)
+    if kind == "posterise":
+        return ImageOps.posterize(image, value)
+    if kind == "solarise":
+        return ImageOps.solarize(image, value)
+    if kind == "sharpness":
+        return ImageEnhance.Sharpness(image).enhance(value)
+    found = {
+        "nearest": {"resample": Image.NEAREST},
+        "bilinear": {"resample": Image.BILINEAR, "fillcolor": (128, 128, 128)},
+    }[sampling]
+    if kind == "rotate":
+        return image.rotate(value, **found)
+    matrix = {
+        "shear-rows": lambda: (1, value, 0, 0, 1, 0),
+        "shear-columns": lambda: (1, 0, 0, value, 1, 0),
+        "translate": lambda: (1, 0, value[1], 0, 1, value[0]),
+    }[kind]()
+    return image.transform(image.size, Image.AFFINE, matrix, **found)
+
+
+def reflected(image, top, left):
+    """`RandomCrop(size, padding=4, padding_mode="reflect")` of torchvision."""
+    height, width = image.shape[:2]
+    padded = np.pad(image, ((PADDING, PADDING), (PADDING, PADDING), (0, 0)), mode="reflect")
+    return padded[top : top + height, left : left + width]
+
+
+def strong(image, case):
+    if case["crop"]:
+        image = reflected(image, *case["crop"])
+    image = Image.fromarray(np.ascontiguousarray(image))
+    for kind, value in case["operations"]:
+        image = operate(image, kind, value, case["sampling"])
+    if case["square"]:
+        (top, bottom), (left, right) = case["square"]
+        ImageDraw.Draw(image).rectangle((left, top, right, bottom), (127, 127, 127))
+    return np.asarray(image)
+
+
+def strong_cases():
+    def case(picture, operations=(), sampling="nearest", crop=None, square=None):
+        return {
+            "picture": picture,
+            "operations": list(operations),
+            "sampling": sampling,
+            "crop": crop,
+            "square": square,
+        }
+
+    every = ("ramps", "noise", "corners", "tall")
+    for picture in every:
+        for kind in ("auto-contrast", "equalise"):
+            yield case(picture, [(kind, 0)])
+    for bits in (4, 6, 8):
+        yield case("noise", [("posterise", bits)])
+    for threshold in (26, 128, 256):
+        yield case("ramps", [("solarise", threshold)])
+    for factor in (0.14, 0.95):
+        yield case("noise", [("sharpness", float(np.float32(factor)))])
+    for sampling in ("nearest", "bilinear"):
+        for picture in ("noise", "tall"):
+            moves = [("rotate", 3.0), ("rotate", -27.0), ("rotate", 1.0), ("shear-rows", 0.27), ("shear-columns", -0.03)]
+            moves += [("shear-rows", -0.12), ("translate", (0, 8)), ("translate", (-3, 0)), ("translate", (2, -1))]
+            for move in moves:
+                yield case(picture, [move], sampling)
+    for offsets in [(0, 0), (8, 3), (4, 4), (2, 8)]:
+        yield case("tall", crop=offsets)
+    for square in [((0, 7), (0, 16)), ((20, 32), (28, 32)), ((5, 21), (9, 25))]:
+        yield case("ramps", square=square)
+    yield case("corners", [("equalise", 0), ("rotate", 12.0)], crop=(7, 1), square=((3, 19), (0, 11)))
 
 
 def vary(image, case):
@@ -114,6 +192,13 @@ def main():
         tensors[f"case-{index:02}"] = np.ascontiguousarray(vary(tensors[each["picture"]], each))
     about = {"made_by": f"Pillow {pillow_version}, NumPy {np.__version__}", "cases": every}
     save_file(tensors, OUT / "data.safetensors", metadata={"about": json.dumps(about, sort_keys=True)})
+
+    tensors = pictures()
+    every = list(strong_cases())
+    for index, each in enumerate(every):
+        tensors[f"case-{index:02}"] = np.ascontiguousarray(strong(tensors[each["picture"]], each))
+    about["cases"] = every
+    save_file(tensors, OUT / "strong.safetensors", metadata={"about": json.dumps(about, sort_keys=True)})
 
 
 if __name__ == "__main__":

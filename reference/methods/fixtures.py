@@ -41,8 +41,13 @@ SAR = {
     "recovery_entropy": 0.2,
     "average_share": 0.1,
 }
+RPL = ADAM | {"q": 0.8}
+# A bet that moves fast, so that it gets beyond its bound within the 160 images.
+POEM = SGD | {"bet_rate": 0.5, "highest_bet": 1.2, "first_samples": 40}
 DEYO = ADAM | {"entropy_margin": 0.5, "weight_margin": 0.4, "fall_threshold": 0.05}
 COTTA = SGD | {"confidence_threshold": 0.87, "teacher_share": 0.1}
+# A teacher that follows faster and similarities that are less sharp, so that ten steps show both.
+RMT = SGD | {"learning_rate": 0.003, "teacher_share": 0.1, "temperature": 0.5, "projection": 6}
 ROID = ADAM | {"sharpness": 3.0, "average_share": 0.1, "source_share": 0.01}
 # The small network has few parameters; a filter that is meant for many would never move.
 CMF = ROID | {
@@ -77,6 +82,7 @@ CLUSTERS = SGD | {
     "global_loss": "divergence",
 }
 TTAC = CLUSTERS | {"class_gate_count": 4, "assignment": "filtered", "information_maximisation_weight": 0.0}
+TTAC_PLUS_PLUS = TTAC | {"strong_weight": 1.0, "strong_threshold": 0.95}
 ORDERS = {"queue_length": 64, "epochs_per_batch": 2, "minibatch_size": 16}
 QUEUE = CLUSTERS | ORDERS | {
     "learning_rate": 0.003,
@@ -105,6 +111,9 @@ CASES = {
     "bn-batch": (methods.bn_batch, PLAIN, {}, {}),
     "bn-queue": (methods.bn_queue, PLAIN, ORDERS, {}),
     "tent": (methods.tent, PLAIN, ADAM, {}),
+    "rpl": (methods.rpl, PLAIN, RPL, {}),
+    "poem": (methods.poem, PLAIN, POEM, {"entropies": True}),
+    "memo": (methods.memo, PLAIN, {"learning_rate": 0.05, "momentum": 0.0}, {"image_copies": 4}),
     "eta": (methods.eta, PLAIN, ETA, {"stream": "stream.11"}),
     "eata": (methods.eta, PLAIN, EATA, {"stream": "stream.11"}),
     "rdumb": (methods.eta, PLAIN, ETA | {"reset_period": 4}, {"stream": "stream.11"}),
@@ -112,6 +121,7 @@ CASES = {
     "come": (methods.tent, PLAIN, ADAM | {"uncertainty": "opinion"}, {}),
     "deyo": (methods.deyo, PLAIN, DEYO, {"varied": True}),
     "cotta": (methods.cotta, PLAIN, COTTA, {"views": True}),
+    "rmt": (methods.rmt, PLAIN, RMT, {"varied": True, "stream": "stream.6"}),
     "lame": (methods.lame, PLAIN, {"affinity": "rbf", "neighbours": 5}, {}),
     "lame-nearest": (methods.lame, PLAIN, {"affinity": "nearest", "neighbours": 1}, {}),
     "roid": (methods.roid, PLAIN, ROID, {"varied": True}),
@@ -125,6 +135,8 @@ CASES = {
     "shot": (methods.shot, PLAIN, SHOT, {}),
     "tfa": (methods.tfa, PLAIN, TFA, {}),
     "ttac": (methods.ttac, PLAIN, TTAC, {}),
+    "ttac-plus-plus": (methods.ttac_plus_plus, PLAIN, TTAC_PLUS_PLUS | {"joint": True}, {"views": True}),
+    "ttac-plus-plus-apart": (methods.ttac_plus_plus, PLAIN, TTAC_PLUS_PLUS | {"joint": False}, {"views": True}),
     "ttac-guard": (methods.ttac, PLAIN, TTAC | {"class_clip": 2}, {}),
     "ttac-shot": (methods.ttac, PLAIN, TTAC | {"information_maximisation_weight": 0.1}, {}),
     "ttac-one-directional": (methods.ttac, PLAIN, TTAC | {"divergence": "source-to-target"}, {}),
@@ -197,7 +209,7 @@ def stream_case(method, architecture, constants, further):
     case.given = dict(given)
 
     case.anchors = {}
-    if method in (methods.ttac, methods.ttac_queue, memories.petta):
+    if method in (methods.ttac, methods.ttac_queue, methods.ttac_plus_plus, methods.rmt, memories.petta):
         found = world.anchors(net, methods.classifier(net), size)
         case.given |= found
         case.anchors = {key.removeprefix("anchors."): value for key, value in found.items()}
@@ -212,6 +224,26 @@ def stream_case(method, architecture, constants, further):
         for kind, values in case.alignment.items():
             case.given |= {f"anchors.{kind}.{key}": value for key, value in values.items()}
 
+    if "projection" in constants:
+        length, width = len(case.anchors["mean"]), constants["projection"]
+        shapes = (width, length), (width,), (width, width), (width,)
+        names = [f"projector.{number}" for number in range(len(shapes))]
+        case.projector = [formula.values(own, shape, 0.7).double() for own, shape in zip(names, shapes)]
+    if further.get("entropies"):
+        with torch.no_grad():
+            source = world.pictures("source", "source", world.SOURCE_COUNT, size).double()
+            logits = methods.predict(net, source)
+        case.entropies = world.float32(methods.entropy(logits).sort().values)
+        case.given |= {"anchors.entropies": case.entropies}
+    if further.get("image_copies"):
+        # Ten single images, and the copies of all of them.
+        copies = further["image_copies"]
+        case.images = case.images[:batches]
+        case.batches = case.images.split(1)
+        case.copies = world.pictures("view1", "view1", batches * copies, size).double().split(copies)
+        note |= {"batch_size": 1, "copies": copies}
+        inputs["stream"] = world.note("stream", name, batches, size)
+        inputs |= {"view1": world.note("view1", "view1", batches * copies, size)}
     case.views = None
     if further.get("views"):
         case.views = [world.pictures(view, view, count, size).double() for view in ("view1", "view2")]
@@ -258,7 +290,8 @@ def run(method, case, constants, dtype=torch.float64, memory=torch.contiguous_fo
     out = {name: torch.stack(values) for name, values in own.record.series.items()}
     flags = {name: value for name, value in own.record.state.items() if isinstance(value, bool)}
     out |= {f"state.{name}": value for name, value in own.record.state.items() if name not in flags}
-    if method not in (methods.test, methods.t3a, methods.lame):  # These two leave the network as it was.
+    # These leave the network as it was, or put it back.
+    if method not in (methods.test, methods.t3a, methods.lame, methods.memo):
         state = own.net.state_dict()
         out |= {f"after.{key}": value for key, value in state.items() if not key.endswith("num_batches_tracked")}
     return out, own.record, flags
@@ -292,6 +325,17 @@ def exercised(name, method, case, constants, tensors, flags):
         seen["batches_without_a_step"] = int((~steps).sum())
         assert seen["certain_share"] < 0.9 and seen["redundant"] > 0, name
         assert not steps.all() and steps[-1], f"{name}: a batch must have no step, and a later one must have one"
+    if method is methods.rmt:
+        found = torch.bincount(tensors["nearest"].flatten(), minlength=case.classes)
+        assert (found > 0).sum() >= 4, f"{name}: nearest means {found}"
+    if method is methods.memo:
+        assert flags["moves"], name
+    if method is methods.poem:
+        seen["highest_bet"] = round(tensors["bet"].abs().max().item(), 3)
+        assert seen["highest_bet"] > constants["highest_bet"], f"{name}: the bet never got beyond its bound"
+    if method is methods.ttac_plus_plus:
+        seen["strong_share"] = share(tensors["strong_accepted"])
+        assert 0.2 < seen["strong_share"] < 0.9, name
     if method is methods.sar:
         seen["recoveries"] = int(tensors["recovered"].sum())
         assert seen["recoveries"] > 0 and not tensors["recovered"][-1], name
@@ -310,7 +354,7 @@ def exercised(name, method, case, constants, tensors, flags):
         seen["steps"] = len(active)
         seen["classes_in_class_loss"] = int(active.any(0).sum())
         assert seen["steps_with_class_loss"] >= 3 and seen["classes_in_class_loss"] >= 4, name
-        if method in (methods.ttac, methods.ttac_source_free) and "accepted" in tensors:
+        if method in (methods.ttac, methods.ttac_plus_plus, methods.ttac_source_free) and "accepted" in tensors:
             by_step = zip(tensors["accepted"], tensors["pseudo_label"])
             present = torch.stack([torch.bincount(l[a], minlength=case.classes) > 0 for a, l in by_step])
             seen["held_back_by_the_gate"] = int((present & ~active).sum())

@@ -312,6 +312,62 @@ def tent(case):
             case.record.add(logits=logits, logits_after=classify(case.net, images))
 
 
+def rpl(case):
+    """RPL: generalised cross-entropy against the prediction's own class, norm weights and biases, batch statistics always."""
+    c, optimiser = case.c, affine_adam(case)
+    for images in case.batches:
+        logits = classify(case.net, images)
+        posterior = F.softmax(logits, 1)
+        case.record.margin("pseudo_label", top_two_gap(posterior.detach()))
+        own = posterior.gather(1, posterior.detach().argmax(1, keepdim=True))
+        step(optimiser, case.record.loss(pseudo_label=((1 - own**c.q) / c.q).mean()))
+        with torch.no_grad():
+            case.record.add(logits=logits, logits_after=classify(case.net, images))
+
+
+def poem(case):
+    """POEM: entropies matched to those of the source, by the bet that they are others. `case.entropies` are sorted.
+
+    The share of a source entropy is its place among all of them, from 0 to 1, and linear in between.
+    """
+    c, record, trained = case.c, case.record, affine(case)
+    optimiser, source = sgd(trained, c), case.entropies
+    places = torch.linspace(0, 1, len(source), dtype=source.dtype)
+
+    def interpolated(x, xs, ys):
+        right = torch.searchsorted(xs, x).clamp(1, len(xs) - 1)
+        part = ((x - xs[right - 1]) / (xs[right] - xs[right - 1])).clamp(0, 1)
+        return ys[right - 1] + part * (ys[right] - ys[right - 1])
+
+    bet, squares, wealth, samples = 0.0, 0.0, 1.0, 0
+    for images in case.batches:
+        logits = classify(case.net, images)
+        uncertainty = entropy(logits)
+        targets, shares = [], []
+        for own in uncertainty.detach():
+            share = interpolated(own, source, places)
+            corrected = bet * share**2 / 2 + (1 - bet / 2) * share
+            targets.append(own if bet == 0 else interpolated(corrected, places, source))
+            shares.append(share)
+            excess = share.item() - 0.5
+            gain = 1 + bet * excess
+            wealth = min(wealth * gain, 1e200)
+            g = excess / gain
+            record.margin("bet", torch.tensor(abs(bet) - c.highest_bet))
+            if not (abs(bet) > c.highest_bet and g * bet > 0):
+                squares += g * g
+                bet += c.bet_rate * g / math.sqrt(squares)
+        samples += len(images)
+        if samples >= c.first_samples:
+            loss = record.loss(entropy=0.5 * (uncertainty - torch.stack(targets)).square().mean())
+            step(optimiser, loss)
+        else:
+            record.loss(entropy=logits.new_zeros(()))
+        record.add(bet=torch.tensor(bet, dtype=source.dtype), share=torch.stack(shares))
+        with torch.no_grad():
+            record.add(logits=logits, logits_after=classify(case.net, images))
+
+
 def eta(case):
     """ETA: TENT on samples that are certain and unlike the average prediction, the surer the heavier.
 
@@ -460,6 +516,48 @@ def cotta(case):
             record.add(logits_after=classify(teacher, images))
 
 
+def rmt(case):
+    """RMT without source images; the varied copy of each batch is given, and so are the projector's first weights.
+
+    Class means are the anchors'. All passes have batch statistics; the classifier is trained too.
+    """
+    c, net, record = case.c, case.net, case.record
+    affine(case)
+    teacher = copy.deepcopy(net)
+    weight_1, bias_1, weight_2, bias_2 = projector = [p.clone().requires_grad_() for p in case.projector]
+    optimiser = sgd([*net.parameters(), *projector], c)
+    means = F.normalize(case.anchors["class_mean"], dim=1)
+
+    def symmetric(a, b):
+        return (cross_entropy_between(a, b) + cross_entropy_between(b, a)) / 2
+
+    def project(features):
+        return F.normalize(F.relu(features @ weight_1.T + bias_1) @ weight_2.T + bias_2, dim=1)
+
+    for images, copies in zip(case.batches, case.varied.split(len(case.batches[0]))):
+        count = len(images)
+        with torch.no_grad():
+            lesson = classify(teacher, images)
+        features, varied = net.features(images), net.features(copies)
+        logits = classifier(net)(features)
+        agreement = (symmetric(logits, lesson) + symmetric(classifier(net)(varied), lesson)).mean() / 2
+        cosine = F.normalize(features.detach(), dim=1) @ means.T
+        record.margin("nearest", top_two_gap(cosine))
+        nearest = cosine.argmax(1)
+        unit = project(torch.cat([case.anchors["class_mean"][nearest], features, varied]))
+        similarity = unit @ unit.T / c.temperature
+        itself = torch.eye(3 * count, dtype=torch.bool)
+        share = similarity - similarity.masked_fill(itself, -math.inf).logsumexp(1, keepdim=True)
+        positive = torch.eye(count, dtype=torch.bool).repeat(3, 3) & ~itself
+        contrastive = -(share * positive).sum(1).div(2).mean()
+        step(optimiser, record.loss(agreement=agreement, contrastive=contrastive))
+        with torch.no_grad():
+            for t, p in zip(teacher.parameters(), net.parameters()):
+                t.copy_((1 - c.teacher_share) * t + c.teacher_share * p)
+            record.add(nearest=nearest, logits=logits + lesson)
+            record.add(logits_after=classify(net, images) + classify(teacher, images))
+
+
 def lame(case):
     """LAME: predictions of the source network that agree with those of similar samples of the batch."""
     c, record = case.c, case.record
@@ -545,6 +643,25 @@ def roid(case):
             record.add(accepted=kept, pseudo_label=posterior.argmax(1), logits=prior_corrected(logits))
             record.add(logits_after=prior_corrected(classify(net, images)))
     record.state["average"] = average
+
+
+def memo(case):
+    """MEMO, one image at a time: the entropy of the mean probability over given copies, one step, then the image by the moved network.
+
+    Everything goes back to the source before each image; eval mode, all parameters.
+    """
+    c, record, source, furthest = case.c, case.record, copy.deepcopy(case.net.state_dict()), 0.0
+    for image, copies in zip(case.batches, case.copies):
+        case.net.load_state_dict(source)
+        net = case.net.eval()
+        before = predict(net, image)[0]
+        optimiser = sgd(net.parameters(), c)
+        logs = F.log_softmax(classify(net, copies), 1)
+        average = logs.logsumexp(0) - math.log(len(copies))
+        step(optimiser, record.loss(entropy=-(average.exp() * average).sum()))
+        record.add(logits=predict(net, image)[0])
+        furthest = max(furthest, (record.series["logits"][-1] - before).abs().max().item())
+    record.state["moves"] = furthest > 0.1
 
 
 def shot(case):
@@ -662,6 +779,46 @@ def ttac(case):
         if c.information_maximisation_weight > 0:
             information = information_maximisation(logits)
             terms["information_maximisation"] = c.information_maximisation_weight * information
+        step(optimiser, record.loss(**terms))
+        record.add(logits=predict(net, images))
+    note_clusters(clusters, record)
+
+
+def ttac_plus_plus(case):
+    """TTAC++ without a queue: TTAC on the weakly varied images, and their confident classes for the strongly varied copies.
+
+    Joint: one train-mode pass of both, whose scores give the labels. Apart: labels by an eval pass after the train-mode pass of the
+    weak images, and the copies in a pass with batch statistics of their own, which moves no running ones.
+    """
+    c, net, record = case.c, case.net, case.record
+    optimiser, clusters = sgd(feature_parameters(net), c), Clusters(case, template_on_first_covariance=False)
+    for arriving, images in enumerate(case.batches):
+        rows = slice(arriving * len(images), (arriving + 1) * len(images))
+        weak, strong = case.views[0][rows], case.views[1][rows]
+        if c.joint:
+            features, copies = net.train().features(torch.cat([weak, strong])).chunk(2)
+            posterior = F.softmax(classifier(net)(features).detach(), 1)
+        else:
+            features = net.train().features(weak)
+            posterior = predict(net, weak).softmax(1)
+            for norm in norms(net):
+                norm.momentum = 0.0
+            copies = net.train().features(strong)
+            for norm in norms(net):
+                norm.momentum = 0.1
+        confidence, label = posterior.max(1)
+        mask = confidence >= c.strong_threshold
+        record.margin("strong", confidence - c.strong_threshold)
+        record.margin("strong_label", top_two_gap(posterior))
+        record.add(strong_accepted=mask)
+        own = F.cross_entropy(classifier(net)(copies), label, reduction="none")
+        terms = {"strong": c.strong_weight * (mask * own).mean()}
+        accepted, label = confident(classifier(net)(features), c.confidence_threshold, record)
+        weights = one_row_per_class(accepted, label, case.classes, features.dtype)
+        found = clusters.class_divergences(features, weights, lambda k: clusters.classes[k].count >= c.class_gate_count)
+        record.add(class_divergence=found)
+        terms["class"] = c.loss_scale * found.sum() / case.classes
+        terms["global"] = clusters.global_loss(features)
         step(optimiser, record.loss(**terms))
         record.add(logits=predict(net, images))
     note_clusters(clusters, record)

@@ -53,6 +53,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Adapt(args) => command::adapt::run(&args, &options),
         Command::Bench(args) => command::bench::run(&args, &options),
         Command::Report(args) => command::report::run(&args, &options),
+        Command::Streams => command::streams::run(&options),
         Command::Corrupt(args) => command::corrupt::run(&args, &options),
         Command::Speed(args) => command::speed::run(&args, &options),
         Command::Completions(args) => command::completions::run(&args),

@@ -49,7 +49,7 @@ const OPTIONS: [&str; 13] = [
 /// each batch is learned from once. `predict_first` answers before it learns. `guard` is what happens when adaptation goes
 /// wrong: `warn`, `stop` or `reset`, or a dictionary with bounds. `source_gate` keeps the source in charge while the stream
 /// fits it: `auto`, `open` or `off`; the preset `safe` has `auto`. `shares` corrects answers by the shares of the classes among
-/// recent samples: `recent` or `off`; the preset `safe` has `recent`. With `arrival_rate`, in samples per second, batches that come
+/// recent samples: `recent`, `lame` to agree with similar samples of the batch as well, or `off`; the preset `safe` has `recent`. With `arrival_rate`, in samples per second, batches that come
 /// while the session is busy are answered and not learned from. `seed` is that of the order in a queue and of varied copies.
 ///
 /// A session belongs to one thread at a time: a call while another thread is inside is a `RuntimeError`, and changes nothing.

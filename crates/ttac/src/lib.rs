@@ -40,6 +40,7 @@
 //! brings a data set, a backbone and a method of one's own.
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 pub mod archive;
 pub mod backbone;
 pub mod checkpoint;

@@ -14,12 +14,17 @@
 //! that worse. So `u` is not what the source had but a long average of the network's own probabilities, which starts at the source's
 //! shares: a preference that stays is usual, and changes nothing. Nothing is changed either before a whole window was answered, nor while
 //! the mean of the recent probabilities, which is `q` after the first round, is near `u`: `KL(q, u)` is a few hundredths by chance.
+//!
+//! Where classes come in runs, the nearest samples of a batch have the same class, and after the correction answers can be moved to agree
+//! with those of their neighbours ([`Agreement`], LAME). On a stream whose classes are mixed that makes them worse, so it is done only
+//! while `KL(q, u)` is not small, and as far as the correction is.
 
 use std::collections::VecDeque;
 
 use burn::tensor::{Tensor, activation::softmax};
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::Agreement;
 use crate::archive::{Array, Arrays};
 use crate::{Error, Result};
 
@@ -44,6 +49,9 @@ pub struct SharesConfig {
     pub least: f64,
     /// From this divergence on scores are changed fully; in between, in proportion.
     pub full: f64,
+    /// How answers are moved to agree with those of similar samples of their batch after that; none for not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Agreement>,
 }
 
 impl Default for SharesConfig {
@@ -54,6 +62,7 @@ impl Default for SharesConfig {
             temperature: 2.0,
             least: 0.1,
             full: 0.2,
+            agreement: None,
         }
     }
 }
@@ -86,6 +95,7 @@ impl SharesConfig {
                 self.least, self.full
             ));
         }
+        problems.extend(self.agreement.iter().flat_map(Agreement::problems));
         if problems.is_empty() {
             return Ok(());
         }
@@ -133,27 +143,43 @@ impl RecentShares {
 
     /// Returns scores, `[batch, classes]`, corrected by the shares of the last samples and of these. It changes nothing.
     pub fn correct(&self, scores: Tensor<2>) -> Tensor<2> {
-        let probabilities = self.probabilities(&scores);
-        self.correct_by(scores, &probabilities)
+        self.finish(scores, || None)
     }
 
-    /// Corrects scores whose probabilities are known.
-    fn correct_by(&self, scores: Tensor<2>, probabilities: &[f32]) -> Tensor<2> {
-        match self.correction(probabilities) {
-            None => scores,
-            Some(terms) => {
-                let terms = Tensor::<1>::from_floats(terms.as_slice(), &scores.device());
-                scores + terms.unsqueeze()
-            }
+    /// Whether the answers of samples with these scores, `[batch, classes]`, are moved to agree with those of similar samples.
+    pub(crate) fn agrees(&self, scores: &Tensor<2>) -> bool {
+        let probabilities = || self.probabilities(scores);
+        self.config.agreement.is_some() && self.correction(&probabilities()).is_some()
+    }
+
+    /// Corrects scores, and where there are features, `[batch, D]`, moves them to agree with those of similar samples, as far as
+    /// the configuration says.
+    pub(crate) fn finish(
+        &self,
+        scores: Tensor<2>,
+        features: impl FnOnce() -> Option<Tensor<2>>,
+    ) -> Tensor<2> {
+        let probabilities = self.probabilities(&scores);
+        let Some((terms, strength)) = self.correction(&probabilities) else {
+            return scores;
+        };
+        let terms = Tensor::<1>::from_floats(terms.as_slice(), &scores.device());
+        let corrected = scores + terms.unsqueeze();
+        let Some(agreement) = self.config.agreement else {
+            return corrected;
+        };
+        match features() {
+            Some(features) => agreement.apply(corrected, &features, strength),
+            None => corrected,
         }
     }
 
-    /// Corrects the scores of answered samples, `[batch, classes]`, and remembers them.
-    pub fn answer(&mut self, scores: Tensor<2>) -> Tensor<2> {
+    /// Finishes the scores of answered samples, `[batch, classes]`, and remembers them.
+    pub fn answer(&mut self, scores: Tensor<2>, features: Option<Tensor<2>>) -> Tensor<2> {
         let probabilities = self.probabilities(&scores);
-        let corrected = self.correct_by(scores, &probabilities);
+        let finished = self.finish(scores, || features);
         self.remember(&probabilities);
-        corrected
+        finished
     }
 
     /// Goes back to the start.
@@ -206,8 +232,9 @@ impl RecentShares {
         probabilities.try_to_vec().expect("scores are f32")
     }
 
-    /// Returns what the shares of the remembered samples and of `new` ones add to the score of each class, if anything.
-    fn correction(&self, new: &[f32]) -> Option<Vec<f32>> {
+    /// Returns what the shares of the remembered samples and of `new` ones add to the score of each class, if anything, and how far
+    /// answers are changed, above 0 to 1.
+    fn correction(&self, new: &[f32]) -> Option<(Vec<f32>, f64)> {
         let classes = self.source.len();
         if self.state.samples < self.config.window as u64 || !is_finite(new) {
             return None;
@@ -246,7 +273,7 @@ impl RecentShares {
         }
         let weight = strength * self.config.temperature;
         let terms = ratios.iter().map(|ratio| (weight * ratio.ln()) as f32);
-        Some(terms.collect())
+        Some((terms.collect(), strength))
     }
 
     /// Remembers the probabilities of answered samples. Those that are not numbers are left out.
@@ -335,17 +362,17 @@ mod tests {
         let mut shares = shares();
         for _ in 0..20 {
             let batch = scores(&mixed(16));
-            assert_eq!(values(&shares.answer(batch.clone())), values(&batch));
+            assert_eq!(values(&shares.answer(batch.clone(), None)), values(&batch));
         }
     }
 
     #[test]
     fn a_run_decides_what_is_in_doubt() {
         let mut shares = shares();
-        shares.answer(scores(&mixed(64)));
+        shares.answer(scores(&mixed(64)), None);
         let doubted = |sample: usize| (2, sample.is_multiple_of(4).then_some(1));
         let run: Vec<_> = (0..32).map(doubted).collect();
-        let answered = values(&shares.answer(scores(&run)));
+        let answered = values(&shares.answer(scores(&run), None));
         for row in answered.chunks_exact(CLASSES) {
             assert_eq!(crate::best(row).0, 2);
         }
@@ -355,7 +382,7 @@ mod tests {
     fn nothing_is_changed_before_a_window_was_seen() {
         let mut shares = shares();
         let run = scores(&[(2, None); 16]);
-        assert_eq!(values(&shares.answer(run.clone())), values(&run));
+        assert_eq!(values(&shares.answer(run.clone(), None)), values(&run));
     }
 
     #[test]
@@ -372,7 +399,7 @@ mod tests {
             })
             .collect();
         for _ in 0..20 {
-            shares.answer(scores(&preferring));
+            shares.answer(scores(&preferring), None);
         }
         let batch = scores(&preferring);
         assert_eq!(values(&shares.correct(batch.clone())), values(&batch));
@@ -382,8 +409,8 @@ mod tests {
     fn it_goes_on_from_a_file_and_back_to_the_start() {
         let mut shares = shares();
         let fresh = shares.clone();
-        shares.answer(scores(&mixed(64)));
-        shares.answer(scores(&[(3, None); 8]));
+        shares.answer(scores(&mixed(64)), None);
+        shares.answer(scores(&[(3, None); 8]), None);
         let mut arrays = Arrays::default();
         shares.save(&mut arrays);
         let mut loaded = fresh.clone();
@@ -408,9 +435,9 @@ mod tests {
         let batch: Tensor<2> = Tensor::from_data(batch, &Device::flex());
         // With a memory of 320 samples its weight would be zero after 240,000.
         for _ in 0..260 {
-            shares.answer(batch.clone());
+            shares.answer(batch.clone(), None);
         }
-        let run = values(&shares.answer(scores(&[(3, Some(1)); 32])));
+        let run = values(&shares.answer(scores(&[(3, Some(1)); 32]), None));
         for row in run.chunks_exact(CLASSES) {
             assert!(row.iter().all(|score| score.is_finite()));
             assert_eq!(crate::best(row).0, 3);
@@ -420,10 +447,38 @@ mod tests {
     #[test]
     fn what_is_not_a_number_is_not_remembered() {
         let mut shares = shares();
-        shares.answer(scores(&mixed(64)));
+        shares.answer(scores(&mixed(64)), None);
         let before = shares.clone();
-        shares.answer(scores(&[(0, None)]) * f32::NAN);
+        shares.answer(scores(&[(0, None)]) * f32::NAN, None);
         assert_eq!(shares, before);
+    }
+
+    #[test]
+    fn answers_agree_with_their_neighbours_in_a_run_alone() {
+        let mut shares = shares();
+        shares.config.agreement = Some(Agreement {
+            neighbours: 3,
+            ..Agreement::default()
+        });
+        let alike = |count: usize| {
+            let data = TensorData::new(vec![1.0_f32; 2 * count], [count, 2]);
+            Tensor::<2>::from_data(data, &Device::flex())
+        };
+        for _ in 0..4 {
+            let batch = scores(&mixed(16));
+            assert!(!shares.agrees(&batch));
+            let answered = shares.answer(batch.clone(), Some(alike(16)));
+            assert_eq!(values(&answered), values(&batch));
+        }
+        // The second of four is doubtful, and would be of class 1 by its score alone.
+        let mut run = values(&scores(&[(2, None); 32]));
+        run[CLASSES..2 * CLASSES].copy_from_slice(&[0.0, 40.0, 32.5, 0.0]);
+        let run = Tensor::<2>::from_data(TensorData::new(run, [32, CLASSES]), &Device::flex());
+        assert!(shares.agrees(&run));
+        let class = |answer: &Tensor<2>| crate::best(&values(answer)[CLASSES..2 * CLASSES]).0;
+        assert_eq!(class(&shares.correct(run.clone())), 1);
+        let moved = shares.finish(run, || Some(alike(32)));
+        assert_eq!(class(&moved), 2);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ttac::experiment::{Family, GateChoice, SharesChoice, Spec};
+use ttac::experiment::{Family, GateChoice, SharesChoice, Spec, StreamPreset};
 use ttac::method::Preset;
 use ttac::protocol::{Guard, GuardAction, Reset};
 use ttac::stream::{Choose, Order};
@@ -31,6 +31,11 @@ pub struct Adapt {
 
     #[command(flatten)]
     pub corrupted: Corrupted,
+
+    /// A stream by its name, such as `practical`: corruptions of severity 5, `--order`, `--batch-size` and
+    /// `--reset`, as far as they are not given; `ttac streams` lists them
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
 
     /// The method; a wrong name lists the known ones
     #[arg(long, value_name = "NAME", default_value = "ttac")]
@@ -78,9 +83,9 @@ pub struct Adapt {
     #[arg(long)]
     pub oracle: bool,
 
-    /// When to go back to the source: `never`, `per-visit` of a domain, `per-batch`
-    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = json_value::<Reset>)]
-    pub reset: Reset,
+    /// When to go back to the source: `never`, `per-visit` of a domain, `per-batch`; default `never`
+    #[arg(long, value_name = "WHEN", value_parser = json_value::<Reset>)]
+    pub reset: Option<Reset>,
 
     /// What to do when adaptation goes wrong: `warn`, `stop`, `reset`
     #[arg(long, value_name = "ACTION", default_value = "warn", value_parser = json_value::<GuardAction>)]
@@ -96,7 +101,8 @@ pub struct Adapt {
     pub alarm: f64,
 
     /// Whether answers are corrected by the shares of the classes among recent images: `recent`,
-    /// `off`; default `recent` with the preset `safe`, else `off`
+    /// `lame` to agree with similar images of the batch as well, `off`; default `recent` with the
+    /// preset `safe`, else `off`
     #[arg(long, value_name = "KIND", value_parser = json_value::<SharesChoice>)]
     pub shares: Option<SharesChoice>,
 
@@ -105,14 +111,15 @@ pub struct Adapt {
     #[arg(long, value_name = "RATE")]
     pub speed: Option<f64>,
 
-    /// Samples that arrive at a time
-    #[arg(long, value_name = "N", default_value = "256")]
-    pub batch_size: NonZeroUsize,
+    /// Samples that arrive at a time; default 256
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<NonZeroUsize>,
 
     /// Order of arrival: `shuffled`, `in-order`, `sorted` by class, `correlated`, `note`, `online-shift` or
-    /// `imbalanced`; the last four also with a number, as in `correlated:0.1` (docs/protocols.md)
-    #[arg(long, value_name = "KIND", default_value = "shuffled", value_parser = order)]
-    pub order: Order,
+    /// `imbalanced`; the last four also with a number, as in `correlated:0.1` (docs/protocols.md); default
+    /// `shuffled`
+    #[arg(long, value_name = "KIND", value_parser = order)]
+    pub order: Option<Order>,
 
     /// Only N images
     #[arg(long, value_name = "N")]
@@ -181,14 +188,26 @@ impl TryFrom<&Adapt> for Spec {
         let Adapt {
             source, corrupted, ..
         } = args;
+        let stream = args.stream.as_deref().map(StreamPreset::by_name);
+        let stream = stream.transpose()?;
+        let defaults = Self::default();
+        // A corruption comes with its own severity.
+        let visited = stream.filter(|_| corrupted.corruption.is_none());
+        let batch_size = args.batch_size.map(NonZeroUsize::get);
+        let arriving = stream.map_or(defaults.batch_size, |stream| stream.batch_size);
+        let order = stream.map_or(defaults.order, StreamPreset::order);
+        let reset = stream.map_or(defaults.reset, |stream| stream.reset);
         Ok(Self {
             model: args.model.clone(),
             anchors: args.anchors.clone(),
             data: source.data.clone(),
             root: source.root.clone(),
             split: source.split,
-            corruption: corrupted.corruption.clone(),
-            severity: corrupted.severity,
+            corruption: match visited {
+                Some(stream) => Some(stream.corruption.to_owned()),
+                None => corrupted.corruption.clone(),
+            },
+            severity: visited.map_or(corrupted.severity, |stream| Some(stream.severity())),
             corruption_seed: corrupted.corruption_seed,
             frost_textures: corrupted.frost_textures(),
             skip_bad: args.skip_bad,
@@ -202,14 +221,14 @@ impl TryFrom<&Adapt> for Spec {
             minibatch: args.minibatch,
             predict_first: args.predict_first,
             oracle: args.oracle,
-            reset: args.reset,
+            reset: args.reset.unwrap_or(reset),
             guard: Guard::with_action(args.guard),
             gate: args.gate,
             alarm: args.alarm,
             shares: args.shares,
             speed: args.speed,
-            batch_size: args.batch_size.get(),
-            order: args.order.clone(),
+            batch_size: batch_size.unwrap_or(arriving),
+            order: args.order.clone().unwrap_or(order),
             subset: args.subset.map(NonZeroUsize::get),
             choose: args.choose,
             seed: args.seed,
@@ -284,6 +303,22 @@ mod tests {
         let line = Line::parse_from(["ttac", "--model", "m", "--data", "shapes10"]);
         let spec = Spec::try_from(&line.adapt).unwrap();
         assert_eq!(spec, Spec::new("m", "shapes10"));
+    }
+
+    #[test]
+    fn a_stream_stands_in_for_what_is_not_given() {
+        let spec = |line: &str| {
+            let line = format!("ttac --model m --data cifar10 {line}");
+            Spec::try_from(&Line::parse_from(line.split(' ')).adapt)
+        };
+        let practical = spec("--stream practical").unwrap();
+        let written = "--corruption practical --severity 5 --order correlated:0.1 --batch-size 64";
+        assert_eq!(practical, spec(written).unwrap());
+        let changed = spec("--stream note --corruption fog --severity 3 --batch-size 8").unwrap();
+        let written = "--corruption fog --severity 3 --batch-size 8 --order note --reset per-visit";
+        assert_eq!(changed, spec(written).unwrap());
+        let error = spec("--stream practicle").unwrap_err().to_string();
+        assert!(error.contains("did you mean `practical`?"), "{error}");
     }
 
     /// Every key of a specification is an option of the command, so that grids and command lines say the same.

@@ -83,6 +83,8 @@ pub enum Command {
     Bench(Bench),
     /// Make a table of what `bench` wrote, with protocols as footnotes, or a page with figures
     Report(Report),
+    /// List the streams that have a name, and draw them
+    Streams,
     /// Write a data set under corruptions, as arrays or pictures
     Corrupt(Corrupt),
     /// Time forward passes and training steps of an architecture on this machine

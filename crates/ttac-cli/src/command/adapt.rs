@@ -65,7 +65,7 @@ pub fn run(args: &Adapt, options: &Options) -> anyhow::Result<()> {
 
 /// Refuses what cannot be done without labels, before anything is run.
 fn check_labels(args: &Adapt, experiment: &Experiment) -> anyhow::Result<()> {
-    let asked = args.out.is_some() || args.oracle || args.order.needs_labels();
+    let asked = args.out.is_some() || args.oracle || experiment.plan.config.order.needs_labels();
     if !experiment.is_labelled() && asked {
         bail!(
             "these images have no labels: there is no error to write with `--out`, no best epoch for `--oracle`, no class for `--order correlated`; `--predictions FILE` writes what was predicted"

@@ -13,6 +13,7 @@ pub mod import;
 pub mod info;
 pub mod report;
 pub mod speed;
+pub mod streams;
 pub mod train;
 
 use std::io::Write;

@@ -37,6 +37,25 @@ fn options(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
+fn the_document_of_streams_has_what_the_command_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/protocols.md")).unwrap();
+    let mut command = Command::new(PROGRAM);
+    let printed = ended(command.arg("streams"), 0).stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    let parts: Vec<&str> = printed.trim().split("\n\n").collect();
+    assert_eq!(parts.len(), 2, "a table and a drawing");
+    for part in parts {
+        assert!(text.contains(part), "docs/protocols.md lacks\n{part}");
+    }
+    let mut command = Command::new(PROGRAM);
+    let listed = ended(command.args(["streams", "--json"]), 0).stdout;
+    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 12);
+    assert_eq!(listed[0]["reset"], "per-visit");
+}
+
+#[test]
 fn the_document_of_report_lists_its_options() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(root.join("docs/report.md")).unwrap();

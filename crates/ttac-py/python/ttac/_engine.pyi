@@ -123,7 +123,7 @@ class Session:
         predict_first: bool = False,
         guard: Literal["warn", "stop", "reset"] | Mapping[str, Any] | None = None,
         source_gate: Literal["auto", "open", "off"] | None = None,
-        shares: Literal["recent", "off"] | None = None,
+        shares: Literal["recent", "lame", "off"] | None = None,
         arrival_rate: float | None = None,
         seed: int = 0,
         **settings: Any,

@@ -34,8 +34,8 @@ mod usps;
 use std::path::PathBuf;
 
 pub use augment::{
-    Adjustment, BatchAugmentation, BatchVariation, Crop, Draw, Padding, Tone, Variation, augment,
-    rotate, shuffle_patches,
+    Adjustment, BatchAugmentation, BatchVariation, Crop, Draw, MixedVariation, Operation, Padding,
+    Sampling, StrongVariation, Tone, Variation, augment, rotate, shuffle_patches,
 };
 pub use cifar_c::{cifar_c_corruptions, open_cifar10_c, open_cifar100_c};
 pub use cifar10::{CIFAR10_CLASSES, open_cifar10};

@@ -1,7 +1,8 @@
 //! A table of experiments.
 //!
 //! A grid is a TOML file: `[grid]` has keys of a [`Spec`] that all rows share, each `[[row]]` its own. A list in
-//! place of a value is an axis, and every combination of the axes is a cell.
+//! place of a value is an axis, and every combination of the axes is a cell. `stream` names a whole stream, whose corruptions, order, batch
+//! size and resets stand in for keys that are not there.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use toml::{Table, Value};
 use ttac_corrupt::Corruption;
 use ttac_corrupt::points::PointCorruption;
 
-use super::{FileDigests, Spec};
+use super::{FileDigests, Spec, StreamPreset};
 use crate::{Error, Result};
 
 /// A table of experiments.
@@ -99,7 +100,10 @@ fn row_cells(number: usize, mut keys: Table) -> Result<Vec<Cell>, Vec<String>> {
         number
     });
     let known = Spec::keys();
-    for key in keys.keys().filter(|key| !known.contains(key)) {
+    for key in keys
+        .keys()
+        .filter(|key| *key != STREAM && !known.contains(key))
+    {
         let advice = Spec::advise(key);
         problems.push(format!("row `{name}`: unknown option `{key}`; {advice}"));
     }
@@ -107,14 +111,18 @@ fn row_cells(number: usize, mut keys: Table) -> Result<Vec<Cell>, Vec<String>> {
         return Err(problems);
     }
     let mut cells = Vec::new();
-    for (values, axes) in combinations(&keys) {
-        match Value::Table(values).try_into::<Spec>() {
+    for (mut values, axes) in combinations(&keys) {
+        let spec = expand_stream(&mut values).and_then(|()| {
+            let spec = Value::Table(values).try_into::<Spec>();
+            spec.map_err(|error| error.message().to_owned())
+        });
+        match spec {
             Ok(spec) => cells.push(Cell {
                 row: name.clone(),
                 axes,
                 spec,
             }),
-            Err(error) => problems.push(format!("row `{name}`: {}", error.message())),
+            Err(problem) => problems.push(format!("row `{name}`: {problem}")),
         }
     }
     for missing in ["model", "data"] {
@@ -128,6 +136,32 @@ fn row_cells(number: usize, mut keys: Table) -> Result<Vec<Cell>, Vec<String>> {
         problems.dedup();
         Err(problems)
     }
+}
+
+/// The key that names a whole stream.
+const STREAM: &str = "stream";
+
+/// Puts what a stream's name stands for in its place. Keys that are there stay.
+fn expand_stream(values: &mut Table) -> Result<(), String> {
+    let Some(name) = values.remove(STREAM) else {
+        return Ok(());
+    };
+    let name = name.as_str().ok_or("`stream` has to be a name")?;
+    let stream = StreamPreset::by_name(name).map_err(|error| error.to_string())?;
+    let reset = Value::try_from(stream.reset).map_err(|error| error.to_string())?;
+    if !values.contains_key("corruption") {
+        let severity = i64::from(stream.severity());
+        values.entry("severity").or_insert(severity.into());
+    }
+    for (key, value) in [
+        ("corruption", stream.corruption.into()),
+        ("order", stream.order.into()),
+        ("batch-size", (stream.batch_size as i64).into()),
+        ("reset", reset),
+    ] {
+        values.entry(key).or_insert(value);
+    }
+    Ok(())
 }
 
 /// Combines the values of keys that are lists in all ways; the second part has the value of each list.

@@ -7,6 +7,7 @@ mod family;
 mod grid;
 mod open;
 mod spec;
+mod streams;
 mod visits;
 
 pub use card::{AnchorCard, CalibrationCard, Card};
@@ -15,6 +16,7 @@ pub use family::Family;
 pub use grid::{Cell, Grid};
 pub use open::{Experiment, check_classes};
 pub use spec::{GateChoice, SharesChoice, Spec};
+pub use streams::StreamPreset;
 
 /// This library and its version, for what it writes.
 pub const PROGRAM: &str = concat!("ttac ", env!("CARGO_PKG_VERSION"));

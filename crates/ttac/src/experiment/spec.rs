@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Family;
+use crate::agreement::Agreement;
 use crate::data::Split;
 use crate::error::suggestion;
 use crate::gate::{GateConfig, GateStart};
@@ -56,6 +57,8 @@ impl GateChoice {
 pub enum SharesChoice {
     /// They are corrected by the shares among recent samples.
     Recent,
+    /// They are corrected likewise, and then agree with those of similar samples of their batch (LAME).
+    Lame,
     /// They are the network's.
     Off,
 }
@@ -69,6 +72,10 @@ impl SharesChoice {
         };
         match choice.unwrap_or(by_preset) {
             Self::Recent => Some(SharesConfig::default()),
+            Self::Lame => Some(SharesConfig {
+                agreement: Some(Agreement::default()),
+                ..SharesConfig::default()
+            }),
             Self::Off => None,
         }
     }
@@ -115,7 +122,7 @@ pub struct Spec {
     pub split: Split,
     /// The corruption; a list `snow,fog,..` is visited in that order, and again if it repeats itself or ends with `*TIMES`; `clean`
     /// stands for none, `standard` and `practical` for fifteen in two orders. `mixed:` before a list brings all at once, `gradual:`
-    /// goes through the severities of each.
+    /// goes through the severities of each, `changing:` brings them in pieces that take turns.
     pub corruption: Option<String>,
     /// The severity of the corruption, 1 to 5.
     pub severity: Option<u8>,

@@ -1,5 +1,5 @@
-//! The corruptions of a stream, as a specification names them: a list, whose domains are visited one after the other, all at once, or
-//! rising and falling.
+//! The corruptions of a stream, as a specification names them: a list, whose domains are visited one after the other, all at once,
+//! rising and falling, or in pieces.
 
 use ttac_corrupt::Corruption;
 
@@ -40,6 +40,8 @@ enum Manner {
     Mixed,
     /// Each at rising and falling severities, `gradual:`.
     Gradual,
+    /// In pieces that take turns, `changing:`.
+    Changing,
 }
 
 /// Which corruptions a stream visits, and how.
@@ -52,7 +54,7 @@ pub(super) struct Visits {
 }
 
 impl Visits {
-    /// Reads `snow`, `snow,fog`, `standard`, `practical*20`, `mixed:standard` or `gradual:snow,fog`. Without a text images are as they are.
+    /// Reads `snow`, `snow,fog`, `standard`, `practical*20`, `mixed:standard`, `gradual:snow,fog` or `changing:standard*20`. Without a text images are as they are.
     pub fn parse(text: Option<&str>) -> Result<Self> {
         let Some(text) = text else {
             return Ok(Self {
@@ -69,9 +71,10 @@ impl Visits {
             None => (Manner::InTurn, text),
             Some(("mixed", list)) => (Manner::Mixed, list),
             Some(("gradual", list)) => (Manner::Gradual, list),
+            Some(("changing", list)) => (Manner::Changing, list),
             Some((word, _)) => {
                 return Err(invalid(format!(
-                    "expected `mixed:` or `gradual:` before a list, found `{word}:`"
+                    "expected `mixed:`, `gradual:` or `changing:` before a list, found `{word}:`"
                 )));
             }
         };
@@ -115,13 +118,13 @@ impl Visits {
             problem: problem.to_owned(),
         };
         match self.manner {
-            Manner::Mixed | Manner::Gradual if self.times > 1 => {
-                Err(invalid("a list is visited several times in turn only"))
-            }
+            Manner::Mixed | Manner::Gradual if self.times > 1 => Err(invalid(
+                "a list is visited several times in turn or in pieces only",
+            )),
             Manner::Gradual if self.corruptions.contains(&None) => Err(invalid(
                 "`clean` has no severities, which `gradual` goes through",
             )),
-            Manner::InTurn | Manner::Mixed | Manner::Gradual => Ok(()),
+            Manner::InTurn | Manner::Mixed | Manner::Gradual | Manner::Changing => Ok(()),
         }
     }
 
@@ -166,6 +169,7 @@ impl Visits {
         let times = self.times;
         Ok(match self.manner {
             Manner::Mixed => Domains::Mixed { domains },
+            Manner::Changing => Domains::Changing { domains, times },
             _ if times > 1 => Domains::Recurring { domains, times },
             _ if domains.len() == 1 => Domains::One {
                 domain: domains.remove(0),
@@ -244,6 +248,13 @@ mod tests {
             domains("mixed:snow,fog", Some(5)),
             Ok(Domains::Mixed { domains }) if domains.len() == 2 && domains[0] == snow()
         ));
+        for (text, expected) in [("changing:snow,fog", 1), ("changing:snow,fog*4", 4)] {
+            assert!(matches!(
+                domains(text, Some(5)),
+                Ok(Domains::Changing { domains, times })
+                    if domains[0] == snow() && times == expected
+            ));
+        }
         let gradual = domains("gradual:snow,fog", None).unwrap();
         assert_eq!(domains("gradual:snow,fog", Some(5)).unwrap(), gradual);
         assert_eq!(
@@ -256,10 +267,10 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, severity, expected) in [
-            ("fixed:snow", Some(5), "`mixed:` or `gradual:`"),
+            ("fixed:snow", Some(5), "`gradual:` or `changing:`"),
             ("snow*0", Some(5), "1 to 1000 times, found `0`"),
             ("snow*many", Some(5), "found `many`"),
-            ("mixed:snow,fog*2", Some(5), "in turn only"),
+            ("mixed:snow,fog*2", Some(5), "in turn or in pieces only"),
             ("gradual:snow,clean", None, "`clean` has no severities"),
             (
                 "gradual:snow",

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::payoffs::{FEWEST_OF_GROUP, PayoffGroup, groups};
 use super::scores::{
-    Output, Score, compared, nearness, outputs, position, sorted, sorted_by_class, thinned,
+    Output, Score, compared, entropy, nearness, outputs, position, sorted, sorted_by_class, thinned,
 };
 use crate::{Error, Result, best};
 
@@ -93,6 +93,9 @@ pub struct Measure {
     pub scores: Vec<Vec<f32>>,
     /// The scores of all classes in ascending order: all of them, or 10,000 evenly spaced ones.
     pub pooled: Vec<f32>,
+    /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones. None in files of older
+    /// versions.
+    pub entropies: Vec<f32>,
     /// The mean payoffs that the limit was made of.
     pub groups: Vec<PayoffGroup>,
     /// The limit `c`: the largest `mean + 2 standard_error` of a group, plus the tolerance of the images, plus 0.05
@@ -123,6 +126,7 @@ impl Calibration {
         }
         let unlabelled = labels.map_or(UNLABELLED_TOLERANCE, |_| 0.0);
         let tolerance = images.tolerance() + unlabelled;
+        let entropies = sorted(logits.chunks_exact(num_classes).map(entropy));
         let measure = |score| Measure::new(score, logits, num_classes, labels, tolerance);
         Ok(Self {
             data: String::new(),
@@ -130,6 +134,7 @@ impl Calibration {
             samples: (logits.len() / num_classes) as u64,
             labelled: labels.is_some(),
             counts,
+            entropies: thinned(&entropies, MOST_POOLED),
             measures: vec![measure(Score::Energy), measure(Score::Doubt)],
             nearness: nearness(logits, num_classes),
         })
@@ -146,6 +151,9 @@ impl Calibration {
         }
         if self.measures.is_empty() {
             problems.push("there is no score to bet on".to_owned());
+        }
+        if !self.entropies.iter().all(|found| found.is_finite()) || !self.entropies.is_sorted() {
+            problems.push("the entropies are not finite ones in ascending order".to_owned());
         }
         for measure in &self.measures {
             problems.extend(measure.problems(&self.counts, self.samples));

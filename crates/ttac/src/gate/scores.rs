@@ -53,9 +53,23 @@ impl Output {
 /// Returns the energy of an image, `-ln sum_k exp(logit_k)`. The largest logit is taken out of the sum, so that no
 /// exponential overflows.
 pub fn energy(logits: &[f32]) -> f32 {
+    exact_energy(logits) as f32
+}
+
+fn exact_energy(logits: &[f32]) -> f64 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let above = |logit: &f32| f64::from(logit - largest).exp();
-    -(f64::from(largest) + logits.iter().map(above).sum::<f64>().ln()) as f32
+    -(f64::from(largest) + logits.iter().map(above).sum::<f64>().ln())
+}
+
+/// Returns the entropy of the prediction, `-sum_k p_k ln p_k` with `p = softmax(logits)`, in nats.
+pub fn entropy(logits: &[f32]) -> f32 {
+    let free = exact_energy(logits);
+    let terms = logits.iter().map(|&logit| {
+        let log = f64::from(logit) + free;
+        -log.exp() * log
+    });
+    terms.sum::<f64>().max(0.0) as f32
 }
 
 /// Returns the doubt of an image, the logarithm of the odds against its predicted class `k`:

@@ -25,6 +25,7 @@ fn small() -> Calibration {
             groups: Vec::new(),
             limit: 0.4,
         }],
+        entropies: Vec::new(),
         nearness: 0.01,
     }
 }

@@ -106,7 +106,11 @@ impl Adapter {
 
     /// Scores normalised samples, `[batch, classes]`, and changes nothing.
     pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        self.learner.corrected(self.score(images))
+        let scores = self.score(images.clone());
+        match self.learner.shares() {
+            Some(shares) => shares.finish(scores, || Some(self.features(images))),
+            None => scores,
+        }
     }
 
     /// Scores normalised samples without correcting them by the shares of the classes.
@@ -122,9 +126,18 @@ impl Adapter {
     }
 
     /// Makes the scores of an arriving batch those of its answer: they are corrected by the shares of the classes among recent samples,
-    /// where that was asked for, and remembered.
-    pub(crate) fn answer(&mut self, scores: Tensor<2>) -> Tensor<2> {
-        self.learner.answer(scores)
+    /// and agree with those of similar samples, where that was asked for, and are remembered. The features are computed if there are
+    /// none yet and they are needed.
+    pub(crate) fn answer(
+        &mut self,
+        scores: Tensor<2>,
+        images: Tensor<4>,
+        features: Option<Tensor<2>>,
+    ) -> Tensor<2> {
+        let shares = self.learner.shares();
+        let agrees = shares.is_some_and(|shares| shares.agrees(&scores));
+        let features = agrees.then(|| features.unwrap_or_else(|| self.features(images)));
+        self.learner.answer(scores, features)
     }
 
     /// Computes the features that predictions are made from, `[batch, features]`, for pictures of them.
@@ -207,11 +220,10 @@ impl Snapshot {
 
     /// Scores normalised samples, `[batch, classes]`.
     pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
-        let scores = self
-            .method
-            .predict(self.network.as_ref(), self.mode, images);
+        let network = self.network.as_ref();
+        let scores = self.method.predict(network, self.mode, images.clone());
         match &self.shares {
-            Some(shares) => shares.correct(scores),
+            Some(shares) => shares.finish(scores, || Some(network.features(images, self.mode))),
             None => scores,
         }
     }

@@ -16,21 +16,26 @@ static METHODS: &[&dyn AnyEntry] = &[
     &super::test::ENTRY,
     &super::bn::ENTRY,
     &super::tent::ENTRY,
+    &super::rpl::ENTRY,
     &super::eta::ENTRY,
     &super::sar::ENTRY,
     &super::deyo::ENTRY,
+    &super::poem::ENTRY,
     &super::roid::ENTRY,
     &super::cotta::ENTRY,
+    &super::rmt::ENTRY,
     &super::rotta::ENTRY,
     &super::petta::ENTRY,
     &super::note::ENTRY,
     &super::tribe::ENTRY,
     &super::lame::ENTRY,
+    &super::memo::ENTRY,
     &super::t3a::ENTRY,
     &super::shot::ENTRY,
     &super::ttt_r::ENTRY,
     &super::tfa::ENTRY,
     &super::ttac::ENTRY,
+    &super::ttac_plus_plus::ENTRY,
 ];
 
 /// Which set of constants a method starts from: the authors' program or ours.
@@ -71,6 +76,18 @@ pub enum Wants {
     Augmented(usize, BatchAugmentation),
     /// One copy of each image, cut into this many patches along each side, which change places.
     Shuffled(usize),
+    /// A weakly and a strongly varied copy of each image, as in FixMatch.
+    WeakAndStrong {
+        /// Whether images may be flipped.
+        flips: bool,
+    },
+    /// Copies of each image that are mixed with small changes of itself, as in AugMix.
+    Mixed {
+        /// How many of each image.
+        copies: usize,
+        /// Whether images may be flipped.
+        flips: bool,
+    },
 }
 
 /// What a method needs, as data, so that protocols and checks need not ask the method itself.

@@ -322,10 +322,11 @@ impl Learner {
         }
     }
 
-    /// Corrects the scores of answered samples likewise, and remembers them.
-    pub(super) fn answer(&mut self, scores: Tensor<2>) -> Tensor<2> {
+    /// Corrects the scores of answered samples likewise, moves them to agree with those of samples whose features are alike, and
+    /// remembers them.
+    pub(super) fn answer(&mut self, scores: Tensor<2>, features: Option<Tensor<2>>) -> Tensor<2> {
         match &mut self.shares {
-            Some(shares) => shares.answer(scores),
+            Some(shares) => shares.answer(scores, features),
             None => scores,
         }
     }

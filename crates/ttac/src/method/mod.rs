@@ -18,14 +18,18 @@ pub mod entry;
 mod eta;
 mod lame;
 mod learner;
+mod memo;
 mod memory;
 mod note;
 mod novelty;
 pub(crate) mod parameters;
 mod petta;
+mod poem;
 mod prior;
+mod rmt;
 mod roid;
 mod rotta;
+mod rpl;
 mod sar;
 mod settings;
 mod sharpness;
@@ -39,6 +43,7 @@ mod test;
 mod tfa;
 mod tribe;
 mod ttac;
+mod ttac_plus_plus;
 mod ttt_r;
 
 use burn::tensor::Tensor;
@@ -53,10 +58,14 @@ pub use entry::{Needs, Preset, Setting, Wants, method_names};
 pub use eta::{Eta, EtaConfig};
 pub use lame::{Affinity, Lame, LameConfig};
 pub use learner::{Learner, LearnerConfig, NormUpdates};
+pub use memo::{Memo, MemoConfig};
 pub use note::{Note, NoteConfig};
 pub use petta::{Petta, PettaConfig, TeacherLoss};
+pub use poem::{Poem, PoemConfig};
+pub use rmt::{Rmt, RmtConfig};
 pub use roid::{Roid, RoidConfig};
 pub use rotta::{Rotta, RottaConfig, TimelyMemory};
+pub use rpl::{Rpl, RplConfig};
 pub use sar::{Sar, SarConfig};
 pub use settings::MethodSpec;
 pub use shot::{Shot, ShotConfig};
@@ -70,6 +79,7 @@ pub use ttac::{
     Assignment, ClassGate, EpochGate, GlobalPart, Information, Posteriors, SourceKind, Ttac,
     TtacConfig,
 };
+pub use ttac_plus_plus::{StrongConfig, StrongPass, TtacPlusPlus, TtacPlusPlusConfig};
 pub use ttt_r::{TttR, TttRConfig};
 
 use crate::Result;

@@ -20,8 +20,8 @@ pub struct Minibatch {
 #[derive(Clone, Debug)]
 pub struct Views {
     /// Normalised, `[copies, height, width, 3]`. For contrastive learning all first views come before all second
-    /// views; for rotations all copies of the first image come before those of the second, and so on. Of a batch that was
-    /// augmented as a whole, all images of the first copy come before those of the second.
+    /// views; for rotations and mixed copies all those of the first image come before those of the second, and so on. Of a batch that was
+    /// augmented as a whole, all images of the first copy come before those of the second, and all weak copies before all strong ones.
     pub images: Tensor<4>,
     /// By how many quarters each copy was turned; empty unless copies are turned.
     pub turns: Vec<usize>,

@@ -5,7 +5,8 @@ use rand::RngExt;
 
 use crate::checkpoint::Augmentation;
 use crate::data::{
-    BatchVariation, Draw, Images, SampleId, Samples, augment, rotate, shuffle_patches,
+    BatchVariation, Crop, Draw, Images, MixedVariation, SampleId, Samples, StrongVariation,
+    Variation, augment, rotate, shuffle_patches,
 };
 use crate::input::InputContract;
 use crate::method::{Views, Wants};
@@ -78,6 +79,45 @@ impl Copies<'_> {
                 };
                 Ok(Some(Views {
                     images: self.normalise(&Samples::Images(shuffled))?,
+                    turns: Vec::new(),
+                }))
+            }
+            Wants::WeakAndStrong { flips } => {
+                let images = samples.as_images()?;
+                let size = [images.height, images.width];
+                let weak = ids.iter().zip(images.each()).flat_map(|(&id, image)| {
+                    let variation = Variation {
+                        crop: Crop::Whole,
+                        flip: draw(0).rng(id).random_bool(0.5) && flips,
+                        colour: Vec::new(),
+                    };
+                    variation.apply(image, size)
+                });
+                let strong = ids.iter().zip(images.each()).flat_map(|(&id, image)| {
+                    let rng = &mut draw(1).rng(id);
+                    StrongVariation::draw(size, flips, rng).apply(image, size)
+                });
+                let both = Images {
+                    pixels: weak.chain(strong).collect(),
+                    ..*images
+                };
+                Ok(Some(Views {
+                    images: self.normalise(&Samples::Images(both))?,
+                    turns: Vec::new(),
+                }))
+            }
+            Wants::Mixed { copies, flips } => {
+                let images = samples.as_images()?;
+                let size = [images.height, images.width];
+                let pairs = ids.iter().zip(images.each());
+                let mixed = pairs.flat_map(|(&id, image)| {
+                    (0..copies as u64).flat_map(move |copy| {
+                        let rng = &mut draw(copy).rng(id);
+                        MixedVariation::draw(size, flips, rng).apply(image, size)
+                    })
+                });
+                Ok(Some(Views {
+                    images: self.scaled(mixed.collect(), size),
                     turns: Vec::new(),
                 }))
             }

@@ -39,10 +39,10 @@ pub(super) fn describe(record: &RunRecord) -> String {
         });
         format!(", gate at {} images{by}", gate.alarm)
     });
-    let shares = if protocol.shares.is_some() {
-        ", recent class shares"
-    } else {
-        ""
+    let shares = match protocol.shares {
+        None => "",
+        Some(shares) if shares.agreement.is_none() => ", recent class shares",
+        Some(_) => ", recent class shares and neighbours",
     };
     let oracle = if card.oracle {
         ", chosen by test labels (an oracle)"

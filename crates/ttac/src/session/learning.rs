@@ -116,33 +116,48 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         if ids.len() > size && order == Prediction::AdaptFirst && divisible {
             return self.arrive_in_parts(ids, &images, size);
         }
+        let features = self.features_before(&images);
         let draw = self.state.batches as u64;
         let views = self
             .copies()
             .make(self.adapter.needs().views, (ids, samples), draw)?;
         let arriving = Minibatch {
             ids: ids.to_vec(),
-            images,
+            images: images.clone(),
             views,
         };
         self.adapter.begin_epoch(&Stage::SINGLE);
         let (scores, learned) = self.adapter.observe(&arriving, order)?;
         // A sample that comes only once needs no memory.
         self.adapter.forget(ids);
-        let mut answer = self.answer(scores).with_learned(learned);
+        let answer = self.answer(scores, images, features);
+        let mut answer = answer.with_learned(learned);
         answer.learning_seconds = start.elapsed().as_secs_f64();
         Ok(answer)
     }
 
-    /// Makes the answer of a batch that was learned from.
-    fn answer(&mut self, scores: Tensor<2>) -> Answer {
+    /// Computes the features that a batch is answered by, if that is done before it is learned from and features may be needed.
+    fn features_before(&self, images: &Tensor<4>) -> Option<Tensor<2>> {
+        let first = self.protocol.prediction == Prediction::PredictFirst;
+        let shares = self.protocol.shares.filter(|_| first);
+        let agreement = shares.and_then(|shares| shares.agreement);
+        agreement.map(|_| self.adapter.features(images.clone()))
+    }
+
+    /// Makes the answer of a batch that was learned from. Features are those of before, if it was answered before.
+    fn answer(
+        &mut self,
+        scores: Tensor<2>,
+        images: Tensor<4>,
+        features: Option<Tensor<2>>,
+    ) -> Answer {
         if self.protocol.shares.is_none() {
             return Answer::of_scores(scores);
         }
         let uncorrected = Answer::of_scores(scores.clone()).classes;
         Answer {
             uncorrected: Some(uncorrected),
-            ..Answer::of_scores(self.adapter.answer(scores))
+            ..Answer::of_scores(self.adapter.answer(scores, images, features))
         }
     }
 
@@ -170,7 +185,8 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         self.adapter.forget(ids);
         let learned_at = start.elapsed().as_secs_f64();
         let scores = self.adapter.score(images.clone());
-        let mut answer = self.answer(scores).with_learned(tally.finish());
+        let answer = self.answer(scores, images.clone(), None);
+        let mut answer = answer.with_learned(tally.finish());
         answer.learning_seconds = learned_at;
         answer.predicting_seconds = start.elapsed().as_secs_f64() - learned_at;
         Ok(answer)
@@ -186,13 +202,15 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         let start = Instant::now();
         let first = self.protocol.prediction == Prediction::PredictFirst;
         let before = first.then(|| self.adapter.score(images.clone()));
+        let features = self.features_before(&images);
         let predicted_before = start.elapsed().as_secs_f64();
         let left = self.state.queue.push(ids, samples);
         self.adapter.forget(&left);
         let learned = self.rehearse()?;
         let learned_at = start.elapsed().as_secs_f64();
-        let scores = before.unwrap_or_else(|| self.adapter.score(images));
-        let mut answer = self.answer(scores).with_learned(learned);
+        let scores = before.unwrap_or_else(|| self.adapter.score(images.clone()));
+        let answer = self.answer(scores, images, features);
+        let mut answer = answer.with_learned(learned);
         answer.learning_seconds = learned_at - predicted_before;
         answer.predicting_seconds = start.elapsed().as_secs_f64() - answer.learning_seconds;
         Ok(answer)

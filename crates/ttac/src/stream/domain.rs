@@ -102,6 +102,14 @@ pub enum Domains {
         /// How often the sequence is visited.
         times: usize,
     },
+    /// A sequence that comes back, each time in pieces: one of the domains that are not used up brings a random number of its batches, then
+    /// another one, until all are used up.
+    Changing {
+        /// The domains.
+        domains: Vec<Domain>,
+        /// How often all of them are used up.
+        times: usize,
+    },
 }
 
 /// The severities of a corruption that comes and goes.
@@ -114,7 +122,8 @@ impl Domains {
             Self::One { domain } => vec![domain.clone()],
             Self::Sequence { domains }
             | Self::Mixed { domains }
-            | Self::Recurring { domains, .. } => domains.clone(),
+            | Self::Recurring { domains, .. }
+            | Self::Changing { domains, .. } => domains.clone(),
             Self::Gradual { data, corruptions } => corruptions
                 .iter()
                 .flat_map(|name| (1..=5).map(|severity| Domain::corrupted(data, name, severity)))
@@ -122,13 +131,13 @@ impl Domains {
         }
     }
 
-    /// Lists the domains of every visit, by their position in [`list`](Self::list).
+    /// Lists the domains of every visit before any is cut into pieces, by their position in [`list`](Self::list).
     pub(super) fn visits(&self) -> Vec<Vec<usize>> {
         match self {
             Self::One { .. } => vec![vec![0]],
             Self::Sequence { domains } => (0..domains.len()).map(|domain| vec![domain]).collect(),
             Self::Mixed { domains } => vec![(0..domains.len()).collect()],
-            Self::Recurring { domains, times } => (0..*times)
+            Self::Recurring { domains, times } | Self::Changing { domains, times } => (0..*times)
                 .flat_map(|_| (0..domains.len()).map(|domain| vec![domain]))
                 .collect(),
             Self::Gradual { corruptions, .. } => (0..corruptions.len())
@@ -152,7 +161,7 @@ impl Domains {
                 ));
             }
         }
-        if matches!(self, Self::Recurring { times: 0, .. }) {
+        if let Self::Recurring { times: 0, .. } | Self::Changing { times: 0, .. } = self {
             problems.push("`times`: expected at least 1, found 0".to_owned());
         }
         problems

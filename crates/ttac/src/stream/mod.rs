@@ -24,6 +24,7 @@
 
 mod config;
 mod domain;
+mod orders;
 mod plan;
 mod planning;
 

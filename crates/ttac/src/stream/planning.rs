@@ -1,14 +1,13 @@
 //! From a configuration to a plan.
 
-use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::Gamma;
 
+use super::orders::{by_class, chunked, correlated, dirichlet, in_pieces, prevailing};
 use super::{
-    Arrival, Choose, Order, Proportions, StreamConfig, StreamPlan, Within, invalid_if_any,
+    Arrival, Choose, Domains, Order, Proportions, StreamConfig, StreamPlan, Within, invalid_if_any,
 };
 use crate::data::{Dataset, DatasetExt, SampleId};
-use crate::rng::{Purpose, below, shuffle};
+use crate::rng::{Purpose, shuffle};
 use crate::{Error, Result};
 
 /// What a plan has to know about the samples of a domain.
@@ -105,19 +104,25 @@ impl StreamConfig {
         }
         invalid_if_any(&problems)?;
 
-        let mut batches = Vec::new();
-        let mut visits = Vec::new();
+        let mut parts: Vec<Vec<Vec<Arrival>>> = Vec::new();
         for (visit, members) in self.domains.visits().iter().enumerate() {
             let mut generator = generator(self.seed, Choice::Order, visit);
             let arrivals = take_turns(members, &chosen);
             let arrivals = self.ordered(arrivals, &labels, num_classes, &mut generator);
-            visits.push(arrivals.len().div_ceil(self.batch_size));
-            batches.extend(arrivals.chunks(self.batch_size).map(<[Arrival]>::to_vec));
+            let batches = arrivals.chunks(self.batch_size).map(<[Arrival]>::to_vec);
+            parts.push(batches.collect());
+        }
+        if let Domains::Changing { .. } = self.domains {
+            let rounds = parts.chunks(domains.len()).enumerate();
+            let pieces = rounds.flat_map(|(round, parts)| {
+                in_pieces(parts, &mut generator(self.seed, Choice::Pieces, round))
+            });
+            parts = pieces.collect();
         }
         Ok(StreamPlan {
             config: self.clone(),
-            visits,
-            batches,
+            visits: parts.iter().map(Vec::len).collect(),
+            batches: parts.concat(),
         })
     }
 
@@ -345,158 +350,6 @@ fn apportion(total: usize, proportions: &[f64]) -> Vec<usize> {
     counts
 }
 
-/// The samples of every class spread over the slots, slot after slot.
-fn correlated(
-    classes: &[Vec<Arrival>],
-    concentration: f64,
-    slots: usize,
-    within: Within,
-    generator: &mut ChaCha8Rng,
-) -> Vec<Arrival> {
-    // [slots][classes], each a run of one class
-    let mut runs: Vec<Vec<&[Arrival]>> = vec![Vec::new(); slots];
-    for arrivals in classes {
-        let shares = dirichlet(concentration, slots, generator);
-        let (mut sum, mut start) = (0.0, 0);
-        for (slot, share) in shares.iter().enumerate() {
-            sum += share;
-            let last = slot + 1 == slots;
-            let rounded = (sum * arrivals.len() as f64).round() as usize;
-            let end = if last {
-                arrivals.len()
-            } else {
-                rounded.clamp(start, arrivals.len())
-            };
-            runs[slot].push(&arrivals[start..end]);
-            start = end;
-        }
-    }
-    let mut stream = Vec::new();
-    for mut slot in runs {
-        shuffle(&mut slot, generator);
-        let mut arrivals = slot.concat();
-        if within == Within::Shuffled {
-            shuffle(&mut arrivals, generator);
-        }
-        stream.extend(arrivals);
-    }
-    stream
-}
-
-/// Sorts items into their classes, in their order.
-fn by_class<T>(items: Vec<T>, class: impl Fn(&T) -> usize, num_classes: usize) -> Vec<Vec<T>> {
-    let mut classes: Vec<Vec<T>> = (0..num_classes).map(|_| Vec::new()).collect();
-    for item in items {
-        classes[class(&item)].push(item);
-    }
-    classes
-}
-
-/// How often the chunks are drawn until each of them has enough samples.
-const DRAWS_OF_CHUNKS: usize = 1000;
-
-/// The samples of every class spread over as many chunks as there are classes, chunk after chunk. A chunk that has its share of all samples
-/// takes none of the classes that follow. Chunks are drawn again until the smallest has ten samples; where the data are too few or luck
-/// is bad, the draw whose smallest chunk is largest counts.
-fn chunked(
-    classes: &[Vec<Arrival>],
-    concentration: f64,
-    generator: &mut ChaCha8Rng,
-) -> Vec<Arrival> {
-    const ENOUGH: usize = 10;
-    let count = classes.len();
-    let share = classes.iter().map(Vec::len).sum::<usize>() as f64 / count.max(1) as f64;
-    let mut best: (usize, Vec<Vec<&[Arrival]>>) = (0, Vec::new());
-    for _ in 0..DRAWS_OF_CHUNKS {
-        // [chunks][classes], each a run of one class
-        let mut chunks: Vec<Vec<&[Arrival]>> = vec![Vec::new(); count];
-        let size = |chunk: &[&[Arrival]]| chunk.iter().map(|run| run.len()).sum::<usize>();
-        for arrivals in classes {
-            let mut shares = dirichlet(concentration, count, generator);
-            for (share_of_chunk, chunk) in shares.iter_mut().zip(&chunks) {
-                if size(chunk) as f64 >= share {
-                    *share_of_chunk = 0.0;
-                }
-            }
-            let total: f64 = shares.iter().sum();
-            // All that is left may have underflowed; the class is then spread evenly.
-            let even = 1.0 / count as f64;
-            let (mut sum, mut start) = (0.0, 0);
-            for (place, part) in shares.iter().enumerate() {
-                sum += if total > 0.0 { part / total } else { even };
-                let end = if place + 1 == count {
-                    arrivals.len()
-                } else {
-                    ((sum * arrivals.len() as f64) as usize).clamp(start, arrivals.len())
-                };
-                chunks[place].push(&arrivals[start..end]);
-                start = end;
-            }
-        }
-        let smallest = chunks.iter().map(|chunk| size(chunk)).min().unwrap_or(0);
-        if best.1.is_empty() || smallest > best.0 {
-            best = (smallest, chunks);
-        }
-        if best.0 >= ENOUGH {
-            break;
-        }
-    }
-    let mut stream = Vec::new();
-    for mut chunk in best.1 {
-        shuffle(&mut chunk, generator);
-        stream.extend(chunk.concat());
-    }
-    stream
-}
-
-/// One stretch for every class, in a random order: in its own stretch a class is `ratio` times as likely as any other one. Samples are
-/// drawn from their class with replacement.
-fn prevailing(
-    classes: &[Vec<Arrival>],
-    ratio: f64,
-    draws: usize,
-    generator: &mut ChaCha8Rng,
-) -> Vec<Arrival> {
-    let mut present: Vec<usize> = (0..classes.len()).collect();
-    present.retain(|&class| !classes[class].is_empty());
-    let mut order = present.clone();
-    shuffle(&mut order, generator);
-    let mut stream = Vec::with_capacity(order.len() * draws);
-    for own in order {
-        let total = ratio + (present.len() - 1) as f64;
-        for _ in 0..draws {
-            let others = (generator.random::<f64>() * total - ratio).max(-1.0);
-            let class = if others < 0.0 {
-                own
-            } else {
-                let others_only = present.iter().filter(|&&class| class != own);
-                let nth = (others as usize).min(present.len().saturating_sub(2));
-                *others_only.clone().nth(nth).unwrap_or(&own)
-            };
-            let members = &classes[class];
-            stream.push(members[below(members.len(), generator)]);
-        }
-    }
-    stream
-}
-
-/// A draw from the symmetric Dirichlet distribution: gamma variates divided by their sum. They are
-/// kept as logarithms, `ln G(a) = ln G(a + 1) + ln U / a`, since for small `a` most are nearly zero. The gamma variates are
-/// those of `rand_distr`: plans that draw them stay the same only as long as its algorithm does.
-fn dirichlet(concentration: f64, count: usize, generator: &mut ChaCha8Rng) -> Vec<f64> {
-    let gamma = Gamma::new(concentration + 1.0, 1.0).expect("the concentration was checked");
-    let logarithms: Vec<f64> = (0..count)
-        .map(|_| {
-            let above_zero = 1.0 - generator.random::<f64>();
-            generator.sample(gamma).ln() + above_zero.ln() / concentration
-        })
-        .collect();
-    let largest = logarithms.iter().copied().fold(f64::MIN, f64::max);
-    let weights: Vec<f64> = logarithms.iter().map(|log| (log - largest).exp()).collect();
-    let sum: f64 = weights.iter().sum();
-    weights.iter().map(|weight| weight / sum).collect()
-}
-
 /// The random choices of a plan. Each has a stream of its own, so that changing one leaves the others as they were.
 #[derive(Clone, Copy)]
 enum Choice {
@@ -504,6 +357,7 @@ enum Choice {
     Subset,
     Proportions,
     Sizes,
+    Pieces,
 }
 
 fn generator(seed: u64, choice: Choice, index: usize) -> ChaCha8Rng {

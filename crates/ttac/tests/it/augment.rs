@@ -6,8 +6,9 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use ttac::checkpoint::Augmentation;
 use ttac::data::{
-    Adjustment, Batch, BatchAugmentation, BatchVariation, Crop, Dataset, Draw, Images, Padding,
-    SampleId, Shapes10, Split, Tone, Variation, rotate,
+    Adjustment, Batch, BatchAugmentation, BatchVariation, Crop, Dataset, Draw, Images,
+    MixedVariation, Operation, Padding, SampleId, Sampling, Shapes10, Split, StrongVariation, Tone,
+    Variation, rotate,
 };
 
 use crate::fixture;
@@ -499,4 +500,149 @@ fn a_batch_is_varied_alike_on_any_number_of_threads_and_noise_differs_between_im
     let deviation = (squares.sum::<f64>() / 192.0).sqrt();
     // The deviation of 192 draws is known to five hundredths of itself; four times that are allowed.
     assert!((deviation - 0.005).abs() < 0.001, "{deviation}");
+}
+
+fn parse_operation(kind: &str, value: &Value) -> Operation {
+    let number = value.as_f64().unwrap_or_default();
+    match kind {
+        "auto-contrast" => Operation::AutoContrast,
+        "equalise" => Operation::Equalise,
+        "posterise" => Operation::Posterise(number as u32),
+        "solarise" => Operation::Solarise(number as u32),
+        "sharpness" => Operation::Sharpness(number as f32),
+        "rotate" => Operation::Rotate(number),
+        "shear-rows" => Operation::ShearRows(number),
+        "shear-columns" => Operation::ShearColumns(number),
+        "translate" => Operation::Translate(serde_json::from_value(value.clone()).unwrap()),
+        other => panic!("{other}"),
+    }
+}
+
+/// The fixture is made by `reference/augment`.
+#[test]
+fn strong_variations_are_those_of_pillow_to_the_last_bit() {
+    let bytes = std::fs::read(fixture::path("augment").join("strong.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let about = metadata.metadata().as_ref().unwrap()["about"].as_str();
+    let about: Value = serde_json::from_str(about).unwrap();
+    let cases = about["cases"].as_array().unwrap();
+    assert!(cases.len() > 50);
+    for (index, case) in cases.iter().enumerate() {
+        let picture = file.tensor(case["picture"].as_str().unwrap()).unwrap();
+        let expected = file.tensor(&format!("case-{index:02}")).unwrap();
+        let size = [picture.shape()[0], picture.shape()[1]];
+        let crop: Option<[usize; 2]> = serde_json::from_value(case["crop"].clone()).unwrap();
+        let operations = case["operations"].as_array().unwrap().iter();
+        let operations = operations.map(|one| parse_operation(one[0].as_str().unwrap(), &one[1]));
+        let variation = StrongVariation {
+            crop: crop.map_or(Crop::Whole, |[top, left]| Crop::Reflected { top, left }),
+            flip: false,
+            operations: operations.collect(),
+            square: serde_json::from_value(case["square"].clone()).unwrap(),
+        };
+        let actual = if case["sampling"] == "bilinear" {
+            let mut image = picture.data().to_vec();
+            for operation in &variation.operations {
+                operation.apply(&mut image, size, Sampling::Bilinear);
+            }
+            image
+        } else {
+            variation.apply(picture.data(), size)
+        };
+        let differences = actual.iter().zip(expected.data());
+        let differences = differences.map(|(a, e)| a.abs_diff(*e)).enumerate();
+        let (at, largest) = differences.max_by_key(|(_, d)| *d).unwrap();
+        assert_eq!(largest, 0, "{largest} apart at byte {at}: {case}");
+    }
+}
+
+#[test]
+fn strong_variations_are_drawn_as_published() {
+    let size = [32, 32];
+    let drawn = (0..20_000).map(|id| StrongVariation::draw(size, true, &mut DRAW.rng(id)));
+    let drawn: Vec<StrongVariation> = drawn.collect();
+    let count = |hits: &dyn Fn(&StrongVariation) -> usize| drawn.iter().map(hits).sum::<usize>();
+    assert_frequency(count(&|one| usize::from(one.flip)), drawn.len(), 0.5);
+    // Two changes, each made in half of the cases.
+    let made = count(&|one| one.operations.len());
+    assert_frequency(made, 2 * drawn.len(), 0.5);
+    let of = |kind: &dyn Fn(&Operation) -> bool| {
+        count(&|one| {
+            one.operations
+                .iter()
+                .filter(|&operation| kind(operation))
+                .count()
+        })
+    };
+    let solarised = of(&|one| matches!(one, Operation::Solarise(_)));
+    assert_frequency(solarised, 2 * drawn.len(), 0.5 / 14.0);
+    for operation in drawn.iter().flat_map(|one| &one.operations) {
+        match *operation {
+            Operation::Rotate(degrees) => assert!((3.0..=27.0).contains(&degrees.abs())),
+            Operation::Solarise(threshold) => assert!((26..=231).contains(&threshold)),
+            Operation::Posterise(bits) => assert!((4..=8).contains(&bits)),
+            Operation::Sharpness(factor) => assert!((0.139..=0.861).contains(&factor)),
+            Operation::Translate(way) => assert!(way.iter().all(|way| way.abs() <= 8)),
+            Operation::ShearRows(share) | Operation::ShearColumns(share) => {
+                assert!((0.029..=0.271).contains(&share.abs()));
+            }
+            Operation::AutoContrast | Operation::Equalise | Operation::Colour(_) => {}
+        }
+    }
+    let flat = StrongVariation::draw(size, false, &mut DRAW.rng(0));
+    assert!(!flat.flip);
+    // The square is half as long as the image, and no longer; at the edges it is cut.
+    for square in drawn.iter().filter_map(|one| one.square) {
+        for [first, last] in square {
+            assert!(
+                last <= 32 && last - first <= 16 && last - first >= 8,
+                "{square:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_mixture_is_between_the_image_and_its_chains() {
+    let size = [32, 32];
+    let batch = samples(&[3]);
+    let image = batch.samples.as_images().unwrap().pixels.clone();
+    let neutral = MixedVariation {
+        crop: Crop::Whole,
+        flip: false,
+        chains: vec![(1.0, vec![Operation::Posterise(4)])],
+        own: 1.0,
+    };
+    let as_it_is = neutral.apply(&image, size);
+    for (value, &byte) in as_it_is.iter().zip(&image) {
+        assert!((value - f32::from(byte) / 255.0).abs() < 1e-6);
+    }
+    let changed = MixedVariation {
+        own: 0.0,
+        ..neutral.clone()
+    };
+    let half = MixedVariation {
+        own: 0.5,
+        ..neutral
+    };
+    let (changed, half) = (changed.apply(&image, size), half.apply(&image, size));
+    for ((value, &byte), posterised) in half.iter().zip(&image).zip(&changed) {
+        assert!((posterised - f32::from(byte & 0xf0) / 255.0).abs() < 1e-6);
+        let middle = (f32::from(byte) + f32::from(byte & 0xf0)) / 510.0;
+        assert!((value - middle).abs() < 1e-6);
+    }
+    let drawn = (0..2_000).map(|id| MixedVariation::draw(size, true, &mut DRAW.rng(id)));
+    for one in drawn {
+        let sum: f32 = one.chains.iter().map(|(share, _)| share).sum();
+        assert!((sum - 1.0).abs() < 1e-5 && one.chains.len() == 3);
+        for operation in one.chains.iter().flat_map(|(_, chain)| chain) {
+            match *operation {
+                Operation::Rotate(degrees) => assert!([0.0, 1.0, 2.0].contains(&degrees.abs())),
+                Operation::Posterise(bits) => assert_eq!(bits, 4),
+                Operation::Translate(way) => assert!(way.iter().all(|way| way.abs() <= 1)),
+                _ => {}
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ttac::backbone::{Architecture, InputForm};
+use ttac::experiment::StreamPreset;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -124,12 +125,23 @@ fn the_documents_list_every_function_that_can_be_imported() {
     check_generated("docs/your-own-network.md", head, &table);
 }
 
+#[test]
+fn the_documents_list_and_draw_every_stream_that_has_a_name() {
+    let table = StreamPreset::table();
+    let head = "| stream | what it is | `--corruption` | `--order` | `--batch-size` | `--reset` |\n|---|---|---|---|---|---|\n";
+    check_generated("docs/protocols.md", head, &table);
+    let first = "come back twenty times do so three times here.\n\n```\n";
+    let drawn = format!("{first}{}```\n", StreamPreset::draw_all());
+    check_generated("docs/protocols.md", first, &drawn);
+}
+
 /// Compares the table with a head in a document with what it should be or, if `UPDATE_DOCUMENTS` is set, writes it there.
 fn check_generated(document: &str, head: &str, table: &str) {
     let path = root().join(document);
     let text = std::fs::read_to_string(&path).unwrap();
     let start = text.find(head).expect("the table's head");
-    let length = text[start..].find("\n\n").expect("the table's end") + 1;
+    let after = text[start + head.len()..].find("\n\n");
+    let length = head.len() + after.expect("the table's end") + 1;
     let old = &text[start..][..length];
     if std::env::var_os("UPDATE_DOCUMENTS").is_some() {
         std::fs::write(&path, text.replace(old, table)).unwrap();

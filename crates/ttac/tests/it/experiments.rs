@@ -10,7 +10,7 @@ use ttac::loss::entropy;
 use ttac::method::{
     Adapter, Learned, Learner, LearnerConfig, Method, MethodSpec, Minibatch, Needs, Preset, Stage,
 };
-use ttac::protocol::{Recorder, RunRecord, Stream, run};
+use ttac::protocol::{Recorder, Reset, RunRecord, Stream, run};
 use ttac::report::{CellRecord, Format, Table};
 use ttac::{Result, Session};
 
@@ -189,4 +189,21 @@ fn streams_of_several_corruptions_run_by_their_words() {
         let record = record(&spec);
         assert_eq!(record.card.stream, opened.plan.config, "{corruption}");
     }
+}
+
+#[test]
+fn a_stream_by_name_stands_in_for_the_keys_of_a_grid_that_are_not_there() {
+    let cells = |text: &str| Grid::parse(text).map(|grid| grid.cells);
+    let rest = "model = 'm'\ndata = 'cifar10'\nmethod = 'tent'\n";
+    let named = format!("[grid]\nstream = ['practical', 'note']\nbatch-size = 16\n{rest}");
+    let named = cells(&named).unwrap();
+    assert_eq!(named[0].axes["stream"], "practical");
+    let written = format!(
+        "[grid]\ncorruption = 'practical'\nseverity = 5\norder = 'correlated:0.1'\nbatch-size = 16\n{rest}"
+    );
+    assert_eq!(named[0].spec, cells(&written).unwrap()[0].spec);
+    assert_eq!(named[1].spec.reset, Reset::PerVisit);
+    let unknown = cells(&format!("[grid]\nstream = 'practicle'\n{rest}"));
+    let error = unknown.unwrap_err().to_string();
+    assert!(error.contains("did you mean `practical`?"), "{error}");
 }

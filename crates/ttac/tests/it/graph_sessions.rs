@@ -98,12 +98,14 @@ fn lacks(network: &str, method: &str) -> Option<&'static str> {
         (_, "ttt++" | "ttac+contrastive") => Some("projection"),
         ("vit_timm" | "resnet_gn" | "squeeze_like", "bn" | "tribe") => Some("batch norms"),
         ("squeeze_like", "rotta" | "petta" | "note") => Some("norms"),
-        ("squeeze_like", "tent" | "eta" | "eata" | "rdumb" | "sar" | "deyo" | "roid" | "cmf") => {
-            Some("norms")
-        }
-        ("squeeze_like", "t3a" | "ttac-source-free" | "ttac-source-free+shot") => {
-            Some("linear classifier")
-        }
+        (
+            "squeeze_like",
+            "tent" | "rpl" | "eta" | "eata" | "rdumb" | "sar" | "deyo" | "poem" | "roid" | "cmf",
+        ) => Some("norms"),
+        (
+            "squeeze_like",
+            "t3a" | "ttac-source-free" | "ttac-source-free+shot" | "ttac++-source-free",
+        ) => Some("linear classifier"),
         _ => None,
     }
 }

@@ -40,6 +40,9 @@ mod shapes10;
 /// Clouds: the embedded solids, readers of `ModelNet`, and every way a cloud can be wrong.
 mod clouds;
 
+/// TTAC++ and MEMO: varied copies, and what they do not change.
+mod strong;
+
 /// Streams: every sample once, proportions as asked, the same plan for the same seed.
 mod streams;
 

@@ -10,12 +10,14 @@ use serde_json::Value;
 use ttac::backbone::{Architecture, Backbone, Network, ParameterKind, load_tensors, parameters};
 use ttac::checkpoint::Augmentation;
 use ttac::data::SampleId;
+use ttac::gate::{Calibration, CalibrationImages};
 use ttac::loss::Uncertainty;
 use ttac::method::{
     Adapter, Affinity, Assignment, BnConfig, ClassGate, ContinualFilter, CottaConfig, DeyoConfig,
-    EpochGate, EtaConfig, GlobalPart, LameConfig, Learned, MethodSpec, Minibatch, NormSource,
-    Posteriors, Prediction, QueueState, RoidConfig, SarConfig, ShotConfig, Stage, T3aConfig,
-    TentConfig, TfaConfig, TtacConfig, TttRConfig, UnadaptedConfig, Views,
+    EpochGate, EtaConfig, GlobalPart, LameConfig, Learned, MemoConfig, MethodSpec, Minibatch,
+    NormSource, PoemConfig, Posteriors, Prediction, QueueState, Rmt, RmtConfig, RoidConfig,
+    RplConfig, SarConfig, ShotConfig, Stage, StrongConfig, StrongPass, T3aConfig, TentConfig,
+    TfaConfig, TtacConfig, TtacPlusPlusConfig, TttRConfig, UnadaptedConfig, Views,
 };
 use ttac::optim::OptimiserConfig;
 use ttac::stats::{
@@ -141,7 +143,7 @@ impl Case {
             alignment: alignment("features"),
             projection_alignment: alignment("projections"),
             norms: None,
-            calibration: None,
+            calibration: calibration(&self.fixture),
             importance: importance(&self.fixture, &self.network),
         }
     }
@@ -295,6 +297,21 @@ impl Case {
         }
         self.fixture.expect("after", self.tolerance);
     }
+}
+
+/// A calibration that has entropies, where a fixture has some.
+fn calibration(fixture: &Fixture) -> Option<Calibration> {
+    if fixture.keys("anchors.entropies").is_empty() {
+        return None;
+    }
+    // Logits of nothing in particular: they are for the gate.
+    let logits: Vec<f32> = (0..1000).map(|n| (n % 7) as f32).collect();
+    let found = Calibration::new(CalibrationImages::HeldOut, &logits, 5, None).unwrap();
+    let entropies = fixture.numbers("anchors.entropies").into_iter();
+    Some(Calibration {
+        entropies: entropies.map(|value| value as f32).collect(),
+        ..found
+    })
 }
 
 /// The importance of the norms' scales and shifts, where a fixture has one.
@@ -474,6 +491,61 @@ fn tent_predicts_by_the_pass_it_learns_from() {
 }
 
 #[test]
+fn rpl_confirms_its_own_labels() {
+    let case = Case::open("rpl");
+    let config = RplConfig {
+        optimiser: OptimiserConfig::ADAM,
+        learning_rate: case.number("learning_rate"),
+        q: case.number("q"),
+        ..RplConfig::default()
+    };
+    case.run_method("rpl", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn poem_matches_entropies_as_far_as_it_bets() {
+    let case = Case::open("poem");
+    let config = PoemConfig {
+        optimiser: sgd(&case),
+        learning_rate: case.number("learning_rate"),
+        bet_rate: case.number("bet_rate"),
+        highest_bet: case.number("highest_bet"),
+        first_samples: case.number("first_samples") as u64,
+        ..PoemConfig::default()
+    };
+    case.run_method("poem", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn memo_makes_each_image_certain_alone() {
+    let mut case = Case::open("memo");
+    let copies = case.config["copies"].as_u64().unwrap() as usize;
+    let config = MemoConfig {
+        optimiser: sgd(&case),
+        learning_rate: case.number("learning_rate"),
+        copies,
+        flips: false,
+    };
+    let mut method = case.build("memo", &config);
+    let images = case.images("stream");
+    let count = images.dims()[0];
+    let views = Views {
+        images: case.images("view1"),
+        turns: Vec::new(),
+    };
+    let source = method.weights();
+    // All images in one batch: each is learned from alone.
+    let arriving = minibatch(0, count, images, Some(views));
+    let (found, step) = method.observe(&arriving, Prediction::AdaptFirst).unwrap();
+    case.fixture.compare("logits", "logits", &found);
+    case.fixture.expect("logits", TOLERANCE);
+    let losses = case.fixture.numbers("loss.entropy");
+    let mean = losses.iter().sum::<f64>() / count as f64;
+    assert!((step.losses[0].1 - mean).abs() < TOLERANCE * mean);
+    assert_eq!(method.weights(), source, "everything went back");
+}
+
+#[test]
 fn eta_eata_and_rdumb_learn_from_what_is_certain_and_new() {
     for name in ["eta", "eata", "rdumb"] {
         let case = Case::open(name);
@@ -547,6 +619,31 @@ fn cotta_learns_from_its_teacher() {
         ..CottaConfig::default()
     };
     case.run_method("cotta", &config, Prediction::PredictFirst);
+}
+
+#[test]
+fn rmt_agrees_with_its_teacher_and_with_class_means() {
+    let case = Case::open("rmt");
+    let config = RmtConfig {
+        optimiser: sgd(&case),
+        learning_rate: case.number("learning_rate"),
+        teacher_share: case.number("teacher_share"),
+        temperature: case.number("temperature"),
+        projection: case.number("projection") as usize,
+        ..RmtConfig::default()
+    };
+    let (features, width) = (case.network.num_features(), config.projection);
+    let sizes = [width * features, width, width * width, width].into_iter();
+    let projector = sizes
+        .enumerate()
+        .flat_map(|(number, count)| values(&format!("projector.{number}"), count, 0.7, 0.0));
+    let projector: Vec<f32> = projector.collect();
+    let means = case.fixture.numbers("anchors.class_mean").into_iter();
+    let means = means.map(|value| value as f32).collect();
+    let method = Rmt::new(config, means, features, &projector);
+    let network = case.network.clone();
+    let mut method = Adapter::new(network, config.learner(), Box::new(method), config.needs());
+    case.run(&mut method, Prediction::PredictFirst);
 }
 
 #[test]
@@ -637,6 +734,36 @@ fn tfa_and_ttt_plus_plus_align_moments() {
 #[test]
 fn ttac_without_queue() {
     without_queue_as_stored(&["ttac", "ttac-guard"]);
+}
+
+#[test]
+fn ttac_plus_plus_learns_from_strongly_varied_copies() {
+    for (name, pass, labels) in [
+        ("ttac-plus-plus", StrongPass::Joint, Posteriors::Batch),
+        (
+            "ttac-plus-plus-apart",
+            StrongPass::Apart,
+            Posteriors::Running,
+        ),
+    ] {
+        let case = Case::open(name);
+        let clusters = TtacConfig {
+            gate: ClassGate {
+                visits: case.number("class_gate_count"),
+                ..ClassGate::default()
+            },
+            ..clusters(&case)
+        };
+        let strong = StrongConfig {
+            weight: case.number("strong_weight"),
+            confidence_threshold: case.number("strong_threshold") as f32,
+            pass,
+            labels,
+            ..StrongConfig::default()
+        };
+        let config = TtacPlusPlusConfig { clusters, strong };
+        case.run_method("ttac++", &config, Prediction::AdaptFirst);
+    }
 }
 
 #[test]

@@ -95,16 +95,20 @@ fn threads_do_not_change_a_bit() {
         "eata",
         "sar",
         "deyo",
+        "poem",
         "roid",
         "cotta",
         "rotta",
         "petta",
         "note",
         "tribe",
+        "rmt",
+        "memo",
         "lame",
         "shot",
         "tfa",
         "ttac",
+        "ttac++",
         "ttac+contrastive",
     ] {
         let with = |threads: usize| {
@@ -130,8 +134,8 @@ fn predicting_changes_nothing_and_learning_changes_something() {
         assert_eq!(scores(), scores(), "{name}");
         let before = weights(&used);
         predictions(&mut used, &plan, &data(0));
-        let keeps =
-            matches!(name, "test" | "t3a" | "lame") || (name == "bn" && protocol.queue.is_none());
+        let keeps = matches!(name, "test" | "t3a" | "lame" | "memo")
+            || (name == "bn" && protocol.queue.is_none());
         assert_eq!(weights(&used) == before, keeps, "{name}");
     });
 }
@@ -327,6 +331,7 @@ fn transformers_adapt_by_every_method_that_needs_no_second_head() {
         "ttac",
         "ttac+shot",
         "ttac-source-free",
+        "ttac++",
     ] {
         let make = || {
             let builder = Session::builder(&model).anchors(&source);

@@ -292,7 +292,7 @@ fn a_batch_of_one_is_learned_from_or_refused_with_a_reason() {
     for (name, _) in ttac::method::method_names() {
         let source = Source::of(name);
         let mut session = source.session(name, &protocol(false));
-        let compares = matches!(name, "tfa" | "ttt++" | "roid" | "cmf" | "cotta");
+        let compares = matches!(name, "tfa" | "ttt++" | "roid" | "cmf" | "cotta" | "rmt");
         if compares || name.contains("source-free") {
             let error = session.observe(&images(0, 0, 1)).unwrap_err().to_string();
             assert!(error.contains("at least 2"), "{error}");

@@ -173,6 +173,52 @@ proptest! {
 }
 
 #[test]
+fn a_changing_stream_brings_the_batches_of_every_domain_in_their_order_in_pieces() {
+    let labels = labels(5, 8);
+    let (list, times) = (domains(3), 4);
+    let with = |domains| {
+        let config = StreamConfig::new(domains).with_batch_size(3).with_seed(5);
+        plan(&config, &labels)
+    };
+    let changing = with(Domains::Changing {
+        domains: list.clone(),
+        times,
+    });
+    let recurring = with(Domains::Recurring {
+        domains: list,
+        times,
+    });
+    // In every round the batches of a domain are those that it brings when it is not cut into pieces.
+    let rounds = |plan: &StreamPlan| -> Vec<Vec<Vec<Arrival>>> {
+        let all = plan.batches.len() / times;
+        plan.batches.chunks(all).map(<[_]>::to_vec).collect()
+    };
+    for (pieces, whole) in rounds(&changing).iter().zip(rounds(&recurring)) {
+        for domain in 0..3 {
+            let own = |batches: &[Vec<Arrival>]| -> Vec<Vec<Arrival>> {
+                let of_domain = batches.iter().filter(|batch| batch[0].domain == domain);
+                of_domain.cloned().collect()
+            };
+            assert_eq!(own(pieces), own(&whole));
+        }
+    }
+    assert!(changing.visits.len() > recurring.visits.len());
+    for visit in changing.by_visit() {
+        let domain = visit[0][0].domain;
+        assert!(
+            visit
+                .iter()
+                .flatten()
+                .all(|arrival| arrival.domain == domain)
+        );
+    }
+    // Rounds are cut differently.
+    let order = |round: &Vec<Vec<Arrival>>| round.iter().map(|b| b[0].domain).collect::<Vec<_>>();
+    let rounds = rounds(&changing);
+    assert_ne!(order(&rounds[0]), order(&rounds[1]));
+}
+
+#[test]
 fn the_usual_stream_is_a_permutation_in_batches_of_256_and_the_rest() {
     let labels = labels(10, 1000);
     let seeded = |seed| plan(&StreamConfig::new(one()).with_seed(seed), &labels);

@@ -109,8 +109,16 @@ pub fn eager(name: &str, setting: Setting) -> MethodSpec {
         "tribe" => &[("entropy_margin", "2")],
         // Every probability falls by more than minus two.
         "deyo" => &[("entropy_margin", "2"), ("fall_threshold", "-2")],
+        "memo" => &[("copies", "3")],
+        // A random network is uncertain of everything, so that it needs few samples and a fast bet.
+        "poem" => &[("first_samples", "4"), ("bet_rate", "1")],
         "shot" => &[("confidence_threshold", "0.0")],
         "tfa" | "ttt++" => &[("ring_length", "24")],
+        name if name.starts_with("ttac++") => &[
+            ("filter.posterior_threshold", "0.0"),
+            ("gate.visits", "1"),
+            ("strong.confidence_threshold", "0.0"),
+        ],
         name if name.starts_with("ttac") => {
             &[("filter.posterior_threshold", "0.0"), ("gate.visits", "1")]
         }

@@ -72,7 +72,7 @@ impl Adjustment {
 }
 
 /// `Image.blend`: in single precision, cut off at both ends, not rounded.
-fn blend(from: u8, to: u8, factor: f32) -> u8 {
+pub(super) fn blend(from: u8, to: u8, factor: f32) -> u8 {
     let distance = f32::from(i16::from(to) - i16::from(from));
     (f32::from(from) + factor * distance) as u8
 }

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 
-use super::uniform;
+use super::{Padding, uniform};
 use crate::data::resize::bilinear;
 use crate::rng::below;
 
@@ -28,6 +28,13 @@ pub enum Crop {
         /// Its first column.
         left: usize,
     },
+    /// The same from the image with four mirrored pixels more on every side (`padding_mode="reflect"`).
+    Reflected {
+        /// Its first row, 0 to 8; the image itself begins at 4.
+        top: usize,
+        /// Its first column.
+        left: usize,
+    },
     /// A part of the image, resized to the whole (torchvision's `RandomResizedCrop`).
     Resized {
         /// Its first row.
@@ -45,6 +52,14 @@ impl Crop {
     /// Every place is as likely.
     pub(super) fn draw_padded(rng: &mut impl Rng) -> Self {
         Self::Padded {
+            top: below(2 * PADDING + 1, rng),
+            left: below(2 * PADDING + 1, rng),
+        }
+    }
+
+    /// Every place is as likely.
+    pub(super) fn draw_reflected(rng: &mut impl Rng) -> Self {
+        Self::Reflected {
             top: below(2 * PADDING + 1, rng),
             left: below(2 * PADDING + 1, rng),
         }
@@ -90,6 +105,7 @@ impl Crop {
         match self {
             Self::Whole => image.to_vec(),
             Self::Padded { top, left } => shifted(image, size, top, left),
+            Self::Reflected { top, left } => reflected(image, size, [top, left]),
             Self::Resized {
                 top,
                 left,
@@ -132,6 +148,23 @@ fn shifted(image: &[u8], [height, width]: [usize; 2], top: usize, left: usize) -
     for (target, source) in targets.zip(sources).take(rows) {
         target[3 * to_column..][..3 * columns]
             .copy_from_slice(&source[3 * from_column..][..3 * columns]);
+    }
+    result
+}
+
+/// The image shifted by `offset` less the padding, `[rows, columns]`, with its mirror image beyond the edges.
+fn reflected(image: &[u8], size: [usize; 2], offset: [usize; 2]) -> Vec<u8> {
+    let from = |axis: usize, at: usize| {
+        let at = at as i64 + offset[axis] as i64 - PADDING as i64;
+        Padding::Reflection.place(at, size[axis])
+    };
+    let mut result = Vec::with_capacity(image.len());
+    for y in 0..size[0] {
+        let row = &image[3 * size[1] * from(0, y)..][..3 * size[1]];
+        result.extend((0..size[1]).flat_map(|x| {
+            let place = 3 * from(1, x);
+            [row[place], row[place + 1], row[place + 2]]
+        }));
     }
     result
 }

@@ -18,10 +18,13 @@
 //! # }
 //! ```
 
+mod augmix;
 mod cloud;
 mod colour;
 mod crop;
+mod operation;
 mod patches;
+mod strong;
 mod whole_batch;
 
 use rand::Rng;
@@ -32,9 +35,12 @@ use crate::Result;
 use crate::checkpoint::Augmentation;
 use crate::rng::Purpose;
 
+pub use augmix::MixedVariation;
 pub use colour::Adjustment;
 pub use crop::Crop;
+pub use operation::{Operation, Sampling};
 pub use patches::shuffle_patches;
+pub use strong::StrongVariation;
 pub use whole_batch::{BatchAugmentation, BatchVariation, Padding, Tone};
 
 /// Which of its many variations an image gets.
@@ -97,14 +103,19 @@ impl Variation {
     pub fn apply(&self, image: &[u8], size: [usize; 2]) -> Vec<u8> {
         let mut result = self.crop.apply(image, size);
         if self.flip {
-            for row in result.chunks_exact_mut(3 * size[1]) {
-                row.as_chunks_mut::<3>().0.reverse();
-            }
+            flip(&mut result, size[1]);
         }
         for adjustment in &self.colour {
             adjustment.apply(&mut result);
         }
         result
+    }
+}
+
+/// Makes left and right change places in an image `[height, width, 3]`.
+fn flip(image: &mut [u8], width: usize) {
+    for row in image.chunks_exact_mut(3 * width) {
+        row.as_chunks_mut::<3>().0.reverse();
     }
 }
 

@@ -59,7 +59,7 @@ pub enum Padding {
 
 impl Padding {
     /// Finds the pixel of an image that a place stands for, which lies at most half a side beyond its edge.
-    fn place(self, at: i64, side: usize) -> usize {
+    pub(super) fn place(self, at: i64, side: usize) -> usize {
         let last = side as i64 - 1;
         let inside = match self {
             Self::Reflection if at < 0 => -at,

@@ -264,7 +264,7 @@ impl TtacConfig {
     }
 
     /// Goes without source statistics, with the loss scale of the preset.
-    pub(super) fn source_free_preset(self, preset: Preset) -> Self {
+    pub(in crate::method) fn source_free_preset(self, preset: Preset) -> Self {
         match preset {
             Preset::Released => self.source_free(),
             Preset::Recommended | Preset::Safe => Self {

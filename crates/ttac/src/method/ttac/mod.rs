@@ -2,7 +2,7 @@
 
 mod clusters;
 mod config;
-mod start;
+pub(super) mod start;
 
 use burn::tensor::{Tensor, TensorData, activation::softmax};
 use serde::{Deserialize, Serialize};
@@ -151,54 +151,6 @@ impl Method for Ttac {
         self.state.filter.recover();
     }
 
-    fn learn(
-        &mut self,
-        learner: &mut Learner,
-        batch: &Minibatch,
-        stage: &Stage,
-    ) -> Result<Learned> {
-        let views = batch.views.as_ref().filter(|_| self.config.contrastive);
-        if stage.lesson == Lesson::Norms {
-            // Only views move the norm statistics here, as in the released program.
-            if let Some(views) = views {
-                learner.follow_norms(views.images.clone());
-            }
-            return Ok(Learned::nothing());
-        }
-        let mut terms = Terms::default();
-        if let Some(views) = views {
-            terms.add_contrastive(learner, views);
-        }
-        if stage.lesson == Lesson::Contrastive {
-            return Ok(terms.step(learner));
-        }
-        let features = learner.features(batch.images.clone());
-        let posteriors = self.posteriors(learner, batch, &features);
-        let observed = self.state.filter.observe(&batch.ids, &posteriors)?;
-
-        let (notes, not_finite) = self.draw_to_anchors(&features, &observed, stage, &mut terms)?;
-        self.align_projections(learner, &features, &mut terms)?;
-        if self.config.information_weight > 0.0 {
-            let logits = learner.network().logits(features.clone());
-            self.add_information(logits, &mut terms);
-        }
-        if !self.config.class_part && self.config.global_part == GlobalPart::None {
-            self.train_itself(learner, features, &observed, &mut terms);
-        }
-        if not_finite.is_some() {
-            // A step down such a gradient would destroy the network.
-            terms = terms.without_step();
-        }
-        Ok(Learned {
-            accepted: observed.counts.accepted,
-            considered: batch.ids.len(),
-            anchor_distance: self.anchor_distance(),
-            not_finite,
-            notes,
-            ..terms.step(learner)
-        })
-    }
-
     fn forget(&mut self, ids: &[SampleId]) {
         self.state.filter.forget(ids);
     }
@@ -225,9 +177,68 @@ impl Method for Ttac {
     fn boxed_clone(&self) -> Box<dyn Method> {
         Box::new(self.clone())
     }
+
+    fn learn(
+        &mut self,
+        learner: &mut Learner,
+        batch: &Minibatch,
+        stage: &Stage,
+    ) -> Result<Learned> {
+        let views = batch.views.as_ref().filter(|_| self.config.contrastive);
+        if stage.lesson == Lesson::Norms {
+            // Only views move the norm statistics here, as in the released program.
+            if let Some(views) = views {
+                learner.follow_norms(views.images.clone());
+            }
+            return Ok(Learned::nothing());
+        }
+        let mut terms = Terms::default();
+        if let Some(views) = views {
+            terms.add_contrastive(learner, views);
+        }
+        if stage.lesson == Lesson::Contrastive {
+            return Ok(terms.step(learner));
+        }
+        let features = learner.features(batch.images.clone());
+        self.learn_from(learner, batch, (features, terms), stage)
+    }
 }
 
 impl Ttac {
+    /// Learns from the features of a minibatch, `[batch, D]`, and from terms that were added before.
+    pub(super) fn learn_from(
+        &mut self,
+        learner: &mut Learner,
+        batch: &Minibatch,
+        (features, mut terms): (Tensor<2>, Terms),
+        stage: &Stage,
+    ) -> Result<Learned> {
+        let posteriors = self.posteriors(learner, batch, &features);
+        let observed = self.state.filter.observe(&batch.ids, &posteriors)?;
+
+        let (notes, not_finite) = self.draw_to_anchors(&features, &observed, stage, &mut terms)?;
+        self.align_projections(learner, &features, &mut terms)?;
+        if self.config.information_weight > 0.0 {
+            let logits = learner.network().logits(features.clone());
+            self.add_information(logits, &mut terms);
+        }
+        if !self.config.class_part && self.config.global_part == GlobalPart::None {
+            self.train_itself(learner, features, &observed, &mut terms);
+        }
+        if not_finite.is_some() {
+            // A step down such a gradient would destroy the network.
+            terms = terms.without_step();
+        }
+        Ok(Learned {
+            accepted: observed.counts.accepted,
+            considered: batch.ids.len(),
+            anchor_distance: self.anchor_distance(),
+            not_finite,
+            notes,
+            ..terms.step(learner)
+        })
+    }
+
     /// Whether the class part counts at this stage.
     fn gate_is_open(&self, stage: &Stage) -> bool {
         let gate = &self.config.gate;

@@ -18,6 +18,16 @@ pub(super) fn build(
     network: &dyn Classifier,
     source: Option<&SourceStatistics>,
 ) -> Result<Built> {
+    let (learner, method) = start(config, network, source)?;
+    Ok((learner, Box::new(method)))
+}
+
+/// Says how the network learns, and where the clusters start.
+pub(in crate::method) fn start(
+    config: TtacConfig,
+    network: &dyn Classifier,
+    source: Option<&SourceStatistics>,
+) -> Result<(LearnerConfig, Ttac)> {
     config.validate()?;
     let (classes, features) = (network.num_classes(), network.num_features());
     check_memory(config.class_covariance, classes, features)?;
@@ -84,7 +94,7 @@ pub(super) fn build(
             .unwrap_or_default(),
         state,
     };
-    Ok((learner, Box::new(method)))
+    Ok((learner, method))
 }
 
 /// Prepares the anchors; target classes start at the source's, projections at nothing.

@@ -80,6 +80,9 @@ struct MeasureHeader {
     score: Score,
     kept: Vec<usize>,
     pooled: usize,
+    /// Files of older versions have none.
+    #[serde(default)]
+    entropies: usize,
     groups: Vec<PayoffGroup>,
     limit: f64,
 }
@@ -312,6 +315,9 @@ fn take_norms(arrays: &mut Arrays, header: &NormsHeader, classes: usize) -> Resu
 }
 
 fn insert_calibration(arrays: &mut Arrays, calibration: &Calibration) -> CalibrationHeader {
+    let entropies = calibration.entropies.clone();
+    let shape = vec![entropies.len()];
+    arrays.insert("calibration.entropies", Array::F32(shape, entropies));
     let measures = calibration.measures.iter().enumerate();
     let measures = measures.map(|(place, measure)| {
         let mut insert = |part, values: Vec<f32>| {
@@ -334,6 +340,7 @@ fn insert_calibration(arrays: &mut Arrays, calibration: &Calibration) -> Calibra
         samples: calibration.samples,
         labelled: calibration.labelled,
         counts: calibration.counts.clone(),
+        entropies: calibration.entropies.len(),
         measures: measures.collect(),
         nearness: calibration.nearness,
     }
@@ -360,6 +367,10 @@ fn take_calibration(arrays: &mut Arrays, header: CalibrationHeader) -> Result<Ca
     });
     let calibration = Calibration {
         measures: measures.collect::<Result<_>>()?,
+        entropies: match header.entropies {
+            0 => Vec::new(),
+            count => singles(arrays, "calibration.entropies", count)?,
+        },
         data: header.data,
         images: header.images,
         samples: header.samples,
