@@ -9,6 +9,7 @@ use ttac::method::Preset;
 use ttac::protocol::{Guard, GuardAction, Reset};
 use ttac::stream::{Choose, Order};
 
+use super::fleet::Fleet;
 use super::parse::{json_value, order, shard};
 use super::source::{Corrupted, Source};
 
@@ -265,6 +266,9 @@ pub struct Bench {
     /// row
     #[arg(long)]
     pub dry_run: bool,
+
+    #[command(flatten, next_help_heading = "Many machines")]
+    pub fleet: Fleet,
 }
 
 #[cfg(test)]

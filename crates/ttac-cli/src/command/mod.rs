@@ -14,6 +14,7 @@ pub mod info;
 pub mod report;
 pub mod speed;
 pub mod train;
+pub mod work;
 
 use std::io::Write;
 use std::path::Path;
