@@ -16,6 +16,7 @@ use ttac::report::CellRecord;
 use ttac::stream::{Choose, Order};
 use ttac_fleet::Store;
 
+use super::plan::{Plan, PlannedRow};
 use super::{print, resident_megabytes};
 use crate::args::{Bench, Options};
 use crate::fleet::results::{self, Replace};
@@ -44,7 +45,7 @@ pub fn run(args: &Bench, options: &Options) -> anyhow::Result<()> {
     }
     let mine = bench.part(args.shard.unwrap_or((1, 1)));
     if args.dry_run {
-        return bench.describe(options, &mine, &device);
+        return bench.describe(args, options, &mine, &device);
     }
     let run_now = bench.run("bench", &mine, &device)?;
     let folder = bench.store.to_string();
@@ -255,11 +256,23 @@ impl Runs {
     }
 
     /// Checks and lists some cells.
-    fn describe(&self, options: &Options, mine: &[usize], device: &Device) -> anyhow::Result<()> {
+    fn describe(
+        &self,
+        args: &Bench,
+        options: &Options,
+        mine: &[usize],
+        device: &Device,
+    ) -> anyhow::Result<()> {
         let left = self.left(mine)?;
         self.check(&left, device)?;
+        let rows = self.estimated_rows(&left, device)?;
+        if args.plan {
+            let plan = Plan::new(rows, &args.machines, args.price);
+            return print(options.json, &plan, &plan.to_text());
+        }
         let titles: Vec<String> = mine.iter().map(|&i| self.cells[i].title()).collect();
-        let seconds = self.estimated_seconds(&left, device)?;
+        let each = rows.iter().map(|row| row.cells as f64 * row.seconds_each);
+        let seconds: f64 = each.sum();
         let megabytes = resident_megabytes("VmHWM:").filter(|_| !left.is_empty());
         let result = json!({
             "cells": titles,
@@ -282,16 +295,19 @@ impl Runs {
     }
 
     /// Estimates what some cells will take, if each takes as long as the first of its row.
-    fn estimated_seconds(&self, left: &[usize], device: &Device) -> anyhow::Result<f64> {
+    fn estimated_rows(&self, left: &[usize], device: &Device) -> anyhow::Result<Vec<PlannedRow>> {
         let mut rows: BTreeMap<&str, (&Cell, usize)> = BTreeMap::new();
         for cell in left.iter().map(|&index| &self.cells[index]) {
             rows.entry(&cell.row).or_insert((cell, 0)).1 += 1;
         }
-        let mut total = 0.0;
-        for (cell, count) in rows.into_values() {
-            total += count as f64 * estimate(&cell.spec, device)?;
-        }
-        Ok(total)
+        let rows = rows.into_iter().map(|(row, (cell, cells))| {
+            Ok(PlannedRow {
+                row: row.to_owned(),
+                cells,
+                seconds_each: estimate(&cell.spec, device)?,
+            })
+        });
+        rows.collect()
     }
 }
 

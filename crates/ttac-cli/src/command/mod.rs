@@ -11,6 +11,7 @@ pub mod export;
 pub mod fetch;
 pub mod import;
 pub mod info;
+mod plan;
 pub mod report;
 pub mod speed;
 pub mod train;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::engines::{Broker, Process, wait_for};
+use crate::engines::{Broker, Process, say, wait_for};
 use crate::world::World;
 
 /// Noise in CIFAR-10's layout: 10,000 images.
@@ -67,8 +67,7 @@ fn any_number_of_workers_makes_the_same_anchors() {
     let data = "--model run/model.safetensors --data shapes10 --subset 10000 --reference-images 0 --labels true";
     anchors_by(&world, &broker.address(), data, &[1, 3, 4]);
     // The reference moments are taken by whoever collects.
-    let data =
-        "--model run/model.safetensors --data shapes10 --subset 10000 --reference-images 300";
+    let data = "--model run/model.safetensors --data shapes10 --subset 10000 --reference-images 300 --labels true";
     anchors_by(&world, &broker.address(), data, &[2]);
 }
 
@@ -81,15 +80,12 @@ fn any_number_of_workers_makes_the_same_anchors_of_cifar10() {
     };
     let world = World::new();
     let there = std::env::var_os("TTAC_DATA").map(|data| Path::new(&data).join("cifar10"));
-    let root = match there.filter(|root| root.exists()) {
-        Some(root) => root,
-        None => {
-            eprintln!("`$TTAC_DATA` has no cifar10: noise in its layout serves");
-            let root = world.path("noise");
-            make_cifar10(&root);
-            root
-        }
-    };
+    let root = there.filter(|root| root.exists()).unwrap_or_else(|| {
+        say("`$TTAC_DATA` has no cifar10: noise in its layout serves");
+        let root = world.path("noise");
+        make_cifar10(&root);
+        root
+    });
     let import = "import tiny.pt --arch resnet20-cifar --set depth=8 --set width=4 --normalise imagenet --class-names cifar10 --out c.safetensors";
     let weights =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ttac/tests/fixtures/checkpoints/zip.pt");

@@ -1,5 +1,6 @@
 //! What goes wrong between machines, and what is said about it.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -16,6 +17,11 @@ const TWO: &str = r#"
     [[row]]
     method = "bn"
 "#;
+
+fn is_hidden(file: &Path) -> bool {
+    let name = file.file_name().unwrap().to_string_lossy();
+    name.starts_with('.')
+}
 
 fn world() -> World {
     let world = World::new();
@@ -287,8 +293,8 @@ fn a_cell_that_kills_its_workers_is_listed_after_three_of_them() {
             let cells = std::fs::read_dir(notes).into_iter().flatten();
             let files = cells.flat_map(|cell| std::fs::read_dir(cell.unwrap().path()).unwrap());
             // A note that is being written has another name.
-            let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-            names.filter(|name| name.ends_with(".json")).count()
+            let whole = files.filter(|file| !is_hidden(&file.as_ref().unwrap().path()));
+            whole.count()
         };
         let before = tries();
         wait_for("the worker has begun", || tries() > before);

@@ -8,12 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// Says why a test skips, or what it does instead.
+#[expect(clippy::print_stderr, reason = "a test that skips says so")]
+pub fn say(text: &str) {
+    eprintln!("{text}");
+}
+
 /// The program of an engine, or a word on why the test skips.
 pub fn program(variable: &str) -> Option<PathBuf> {
     let path = std::env::var_os(variable).map(PathBuf::from);
     let path = path.filter(|path| path.exists());
     if path.is_none() {
-        eprintln!("skipped: `${variable}` names no program; `reference/engines/install` brings it");
+        say(&format!(
+            "skipped: `${variable}` names no program; `reference/engines/install` brings it"
+        ));
     }
     path
 }
@@ -29,7 +37,7 @@ pub fn free_port() -> u16 {
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(240), "{what}");
+        assert!(start.elapsed() < Duration::from_mins(4), "{what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

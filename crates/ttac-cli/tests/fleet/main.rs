@@ -2,6 +2,7 @@
 
 mod anchors;
 mod bad_input;
+mod cluster;
 mod engines;
 mod grids;
 #[cfg(feature = "mpi")]

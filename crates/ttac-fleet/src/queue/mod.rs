@@ -27,7 +27,7 @@ pub struct QueueSettings {
 impl Default for QueueSettings {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(60),
+            patience: Duration::from_mins(1),
             replicas: 1,
         }
     }

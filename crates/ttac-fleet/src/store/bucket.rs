@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Bucket {
     client: AmazonS3,
-    bucket: String,
+    name: String,
     prefix: String,
 }
 
@@ -35,7 +35,7 @@ impl Bucket {
         };
         let connection = ClientOptions::new()
             .with_connect_timeout(Duration::from_secs(5))
-            .with_timeout(Duration::from_secs(300));
+            .with_timeout(Duration::from_mins(5));
         let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value == "true");
         let client = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
@@ -49,7 +49,7 @@ impl Bucket {
         };
         let opened = Self {
             client: client.map_err(|error| named(chain(&error)))?,
-            bucket: bucket.to_owned(),
+            name: bucket.to_owned(),
             prefix: prefix.to_owned(),
         };
         opened.list("")?;
@@ -140,7 +140,7 @@ impl Bucket {
         // Without credentials the client looks for a machine of Amazon's that would have some.
         let none = ["169.254.169.254", "metadata"];
         if says(&["NoSuchBucket"]) {
-            let problem = format!("the bucket `{}` does not exist", self.bucket);
+            let problem = format!("the bucket `{}` does not exist", self.name);
             return Error::Absent { what, problem };
         }
         if says(&none) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
@@ -159,7 +159,7 @@ impl Bucket {
 
 impl fmt::Display for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, self.prefix)
+        write!(f, "s3://{}/{}", self.name, self.prefix)
     }
 }
 

@@ -104,3 +104,57 @@ impl Folder {
         Ok(names)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Created, Store};
+
+    #[test]
+    fn of_many_who_create_a_file_one_succeeds_and_nobody_sees_a_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let created: Vec<Created> = std::thread::scope(|scope| {
+            let one = |number: u8| {
+                let store = Store::folder(folder.path());
+                scope.spawn(move || store.create("a/b", vec![number; 100_000]).unwrap())
+            };
+            let all: Vec<_> = (0..8).map(one).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let now = created.iter().filter(|&&created| created == Created::Now);
+        assert_eq!(now.count(), 1);
+        let store = Store::folder(folder.path());
+        let found = store.get("a/b").unwrap().unwrap();
+        assert!(found.len() == 100_000 && found.iter().all(|byte| *byte == found[0]));
+        assert_eq!(store.list("a").unwrap(), ["a/b"], "nothing is left over");
+    }
+
+    #[test]
+    fn files_are_written_listed_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("file://{}/deep", folder.path().display());
+        let store = Store::open(&address).unwrap();
+        assert_eq!(store.get("x").unwrap(), None);
+        assert_eq!(store.list("").unwrap(), [""; 0]);
+        store.put("y/z", vec![1]).unwrap();
+        store.put("x", vec![1]).unwrap();
+        store.put("x", vec![2]).unwrap();
+        assert_eq!(store.get("x").unwrap(), Some(vec![2]));
+        assert_eq!(store.list("").unwrap(), ["x"]);
+        assert_eq!(store.create("x", vec![3]).unwrap(), Created::Before);
+        store.remove("x").unwrap();
+        store.remove("x").unwrap();
+        assert!(!store.has("x").unwrap() && store.has("y/z").unwrap());
+    }
+
+    #[cfg(not(feature = "s3"))]
+    #[test]
+    fn a_bucket_needs_a_feature() {
+        let Err(error) = Store::open("s3://bucket/prefix") else {
+            panic!("this program knows no buckets");
+        };
+        assert!(
+            error.to_string().contains("built with the feature `s3`"),
+            "{error}"
+        );
+    }
+}

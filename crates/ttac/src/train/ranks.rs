@@ -282,8 +282,10 @@ mod tests {
     fn sums_do_not_depend_on_the_number_of_processes() {
         const SHARDS: usize = 8;
         // In another order these add up to other bits.
-        let value = |shard: usize| 1.0e4_f32.powi(shard as i32 % 3 - 1) / (shard + 3) as f32;
-        let numbers = |shard: usize| vec![value(shard), -3.0 * value(shard)];
+        fn numbers(shard: usize) -> Vec<f32> {
+            let value = 1.0e4_f32.powi(shard as i32 % 3 - 1) / (shard + 3) as f32;
+            vec![value, -3.0 * value]
+        }
         let sums = |count: usize| {
             let all: Vec<_> = threads(count)
                 .into_iter()
