@@ -165,7 +165,7 @@ fn elsewhere(
         transform: config.transform,
         batch_size: config.batch_size,
         seed: config.seed,
-        chunk: 0,
+        index: 0,
     };
     let chunks = AnchorChunks::new(data, config);
     let first = chunks.first_elsewhere(network, config).min(chunks.count());

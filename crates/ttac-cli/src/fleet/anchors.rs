@@ -10,7 +10,7 @@ use ttac::stats::{AnchorChunks, AnchorConfig};
 use ttac_fleet::{Queue, QueueSettings, Store};
 
 use super::About;
-use super::task::{Chunk, Inputs, Task};
+use super::task::{Chunk, Inputs, Task, upload};
 use super::tries::{failure_of, forgive};
 use super::worker::patiently;
 use crate::interrupt;
@@ -43,16 +43,16 @@ impl Chunk {
             ..AnchorConfig::default()
         };
         let chunks = AnchorChunks::new(data.as_ref(), &config);
-        if self.chunk >= chunks.count() {
+        if self.index >= chunks.count() {
             bail!(
                 "`{}` has {} images on this machine, and so no chunk {}: the submitter has other data",
                 self.data,
                 data.len(),
-                self.chunk
+                self.index
             );
         }
         let (network, input) = (&checkpoint.network, &checkpoint.header.input);
-        let rows = chunks.features(network, input, data.as_ref(), &config, self.chunk, device)?;
+        let rows = chunks.features(network, input, data.as_ref(), &config, self.index, device)?;
         let numbers: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
         let digest = blake3::hash(&numbers);
         Ok([digest.as_bytes(), &numbers[..]].concat())
@@ -85,13 +85,13 @@ impl Elsewhere {
         for chunk in chunks {
             let task = Task::of_chunk(
                 &Chunk {
-                    chunk,
+                    index: chunk,
                     ..like.clone()
                 },
                 &mut inputs,
             )?;
             if !store.has(&task.name)? {
-                inputs.upload(&store, &task)?;
+                upload(&store, &task)?;
                 forgive(&store, &task.digest)?;
                 queue.submit(&task.digest, &serde_json::to_vec(&task)?)?;
             }

@@ -57,11 +57,25 @@ pub fn there(store: &Store, names: &[String]) -> anyhow::Result<BTreeSet<usize>>
         .collect())
 }
 
+/// Removes what lies in the place of a result and is none. Only a folder can hold half a file, from somebody who copied it there.
+pub fn remove_damaged(store: &Store, name: &str) -> anyhow::Result<()> {
+    let path = store.path(name).filter(|path| path.exists());
+    if path.is_some_and(|path| CellRecord::load(&path).is_err()) {
+        store.remove(name)?;
+    }
+    Ok(())
+}
+
+/// Whether a file is a record by its name.
+fn is_record(name: &str) -> bool {
+    Path::new(name).extension() == Some("json".as_ref())
+}
+
 /// Lists the results that are none of some names.
 pub fn others(store: &Store, names: &[String]) -> anyhow::Result<Vec<String>> {
     let ours: BTreeSet<&String> = names.iter().collect();
     let mut all = store.list("")?;
-    all.retain(|name| name.ends_with(".json") && !ours.contains(name));
+    all.retain(|name| is_record(name) && !ours.contains(name));
     Ok(all)
 }
 
@@ -92,7 +106,7 @@ impl Folders {
             for name in store.list("")? {
                 if let Some(bytes) = store.get(&name)? {
                     ttac::write_atomically(&copy.path().join(&name), &bytes)?;
-                    found |= name.ends_with(".json");
+                    found |= is_record(&name);
                 }
             }
             if !found {

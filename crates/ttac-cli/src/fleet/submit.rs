@@ -3,7 +3,7 @@
 use anyhow::bail;
 use ttac_fleet::{Queue, QueueSettings, Store};
 
-use super::task::{Inputs, Task};
+use super::task::{Inputs, Task, upload};
 use super::tries::forgive;
 use super::{About, results};
 use crate::command::bench::Runs;
@@ -44,9 +44,9 @@ pub fn submit(
     let mut submitted = Submitted { now: 0, before: 0 };
     for &index in left {
         let task = runs.task(index, &mut inputs)?;
-        inputs.upload(store, &task)?;
-        // Half a result of an older try would refuse the new one.
-        store.remove(&task.name)?;
+        upload(store, &task)?;
+        // Half a result would refuse the whole one. A whole one may have come from a worker just now.
+        results::remove_damaged(store, &task.name)?;
         forgive(store, &task.digest)?;
         if queue.submit(&task.digest, &serde_json::to_vec(&task)?)? {
             submitted.before += 1;

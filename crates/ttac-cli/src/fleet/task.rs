@@ -11,6 +11,8 @@ use ttac::data::Split;
 use ttac::experiment::{Cell, PROGRAM, Spec};
 use ttac_fleet::Store;
 
+use super::worker::patiently;
+
 /// A piece of work as it is submitted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,7 +57,7 @@ pub struct Chunk {
     pub batch_size: usize,
     pub seed: u64,
     /// Which chunk, from zero.
-    pub chunk: usize,
+    pub index: usize,
 }
 
 /// Reads the version first: other fields may be another version's.
@@ -109,7 +111,7 @@ impl Task {
         Ok(Self {
             program: PROGRAM.to_owned(),
             name: format!("fleet/chunks/{digest}"),
-            title: format!("anchors of {}, chunk {}", chunk.data, chunk.chunk),
+            title: format!("anchors of {}, chunk {}", chunk.data, chunk.index),
             inputs: BTreeMap::from([(chunk.model.clone(), model)]),
             digest,
             work: Work::Anchors(chunk.clone()),
@@ -149,18 +151,6 @@ impl Inputs {
         Ok(digest)
     }
 
-    /// Puts the files of a task into the store, where they are not there yet.
-    pub fn upload(&mut self, store: &Store, task: &Task) -> anyhow::Result<()> {
-        for (path, digest) in &task.inputs {
-            let name = in_store(digest);
-            if !store.has(&name)? {
-                let bytes = std::fs::read(path).map_err(ttac::Error::io("read", path))?;
-                store.create(&name, bytes)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Finds a file at the worker: where the submitter had it if that is the same file, else from the store.
     pub fn find(&mut self, store: &Store, path: &Path, digest: &str) -> anyhow::Result<PathBuf> {
         let here = |inputs: &mut Self, path: &Path| {
@@ -176,7 +166,7 @@ impl Inputs {
         if here(self, &kept) {
             return Ok(kept);
         }
-        let bytes = store.get(&name)?.with_context(|| {
+        let bytes = patiently(|| store.get(&name))?.with_context(|| {
             format!(
                 "`{}` is neither on this machine nor in the store `{store}`",
                 path.display()
@@ -191,6 +181,53 @@ impl Inputs {
     }
 }
 
+/// Puts the files of a task into the store, where they are not there yet.
+pub fn upload(store: &Store, task: &Task) -> anyhow::Result<()> {
+    for (path, digest) in &task.inputs {
+        let name = in_store(digest);
+        if !store.has(&name)? {
+            let bytes = std::fs::read(path).map_err(ttac::Error::io("read", path))?;
+            store.create(&name, bytes)?;
+        }
+    }
+    Ok(())
+}
+
 fn in_store(digest: &str) -> String {
     format!("fleet/inputs/{digest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_of_another_version_is_refused_by_name() {
+        let task = Task {
+            program: PROGRAM.to_owned(),
+            digest: "d".to_owned(),
+            name: "bn-0.d.json".to_owned(),
+            title: "bn 0".to_owned(),
+            inputs: BTreeMap::new(),
+            work: Work::Cell {
+                row: "bn".to_owned(),
+                axes: BTreeMap::new(),
+                spec: Box::new(Spec::new("model", "shapes10")),
+            },
+        };
+        let text = serde_json::to_string(&task).unwrap();
+        assert_eq!(Task::parse(text.as_bytes()).unwrap().title, "bn 0");
+        // Whatever else it says, its version is read first.
+        let other = r#"{"program": "ttac 9.0.0", "title": "bn 0", "new": true}"#;
+        let error = Task::parse(other.as_bytes()).unwrap_err().to_string();
+        assert!(
+            error.contains("`bn 0` was submitted by ttac 9.0.0") && error.contains(PROGRAM),
+            "{error}"
+        );
+        let error = Task::parse(b"a poem").unwrap_err().to_string();
+        assert!(
+            error.contains("something else than work of ttac"),
+            "{error}"
+        );
+    }
 }

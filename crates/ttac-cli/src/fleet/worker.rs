@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
                     "{}, {} %",
                     task.title,
                     100 * count / samples.max(1)
-                ))
+                ));
             },
         };
         let mut journal = CellJournal::new(recorder, can_resume.then_some(keeper));

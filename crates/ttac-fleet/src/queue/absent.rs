@@ -6,8 +6,11 @@ use std::time::Duration;
 use super::{Counts, QueueSettings};
 use crate::{Error, Result};
 
+/// What there is none of.
+enum Never {}
+
 /// A queue of pieces of work. There is none without the feature `nats`.
-pub enum Queue {}
+pub struct Queue(Never);
 
 impl Queue {
     /// Says which feature is missing.
@@ -21,74 +24,74 @@ impl Queue {
 
     /// There is no queue.
     pub fn create(&self, _: &QueueSettings) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no queue.
     pub fn submit(&self, _: &str, _: &[u8]) -> Result<bool> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no queue.
     pub fn take(&self, _: Duration) -> Result<Option<Delivery>> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no queue.
     pub fn counts(&self) -> Result<Counts> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no queue.
     pub fn announce(&self, _: &str, _: Arc<Mutex<String>>) -> Result<Lease> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no queue.
     pub fn voiced(&self) -> Result<Vec<(String, String)>> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no queue.
     pub fn leave(&self, _: &str) {
-        match *self {}
+        match self.0 {}
     }
 }
 
 /// A piece of work. There is none without a queue.
-pub enum Delivery {}
+pub struct Delivery(Never);
 
 impl Delivery {
     /// There is no work.
     pub fn payload(&self) -> &[u8] {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no work.
     pub fn taken(&self) -> u64 {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no work.
     pub fn keep(&self) -> Lease {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no work.
     pub fn done(&self) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no work.
     pub fn give_back(&self, _: Duration) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is no work.
     pub fn give_up(&self) -> Result<()> {
-        match *self {}
+        match self.0 {}
     }
 }
 
 /// Something that is said again and again. There is none without a queue.
-pub enum Lease {}
+pub struct Lease(Never);
