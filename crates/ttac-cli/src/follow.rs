@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use ttac::experiment::{Card, Experiment};
@@ -14,7 +15,7 @@ use ttac::{Error, SessionState, write_atomically};
 use crate::args::Adapt;
 use crate::command::adapt::save_state;
 use crate::interrupt;
-use crate::progress::{Progress, Unit};
+use crate::progress::{Progress, Unit, say};
 
 /// Follows a run of `ttac adapt`.
 pub struct Journal<'a> {
@@ -199,17 +200,59 @@ impl Sink for Journal<'_> {
 }
 
 /// Records a cell of a grid, and stops when somebody asks to.
-pub struct CellJournal {
+pub struct CellJournal<'a> {
     pub recorder: Recorder,
     pub stopped: bool,
+    keeper: Option<Keeper<'a>>,
+    /// When it was kept last.
+    kept: Instant,
 }
 
-impl Sink for CellJournal {
-    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
-        self.stopped = interrupt::asked();
-        if self.stopped {
-            return Ok(ControlFlow::Break(()));
+/// Who keeps what a long cell has come to.
+pub struct Keeper<'a> {
+    /// How often that is kept.
+    pub every: Duration,
+    /// Keeps the session and the record so far. A failure is said, and the cell goes on.
+    pub keep: &'a dyn Fn(SessionState, &Recorder) -> anyhow::Result<()>,
+    /// Hears how many samples were predicted.
+    pub hear: &'a dyn Fn(usize),
+}
+
+impl<'a> CellJournal<'a> {
+    pub fn new(recorder: Recorder, keeper: Option<Keeper<'a>>) -> Self {
+        Self {
+            recorder,
+            stopped: false,
+            keeper,
+            kept: Instant::now(),
         }
-        self.recorder.step(record)
+    }
+}
+
+impl Sink for CellJournal<'_> {
+    fn step(&mut self, record: &StepRecord) -> ttac::Result<ControlFlow<()>> {
+        let flow = self.recorder.step(record)?;
+        if let Some(keeper) = &self.keeper {
+            (keeper.hear)(self.recorder.samples());
+        }
+        self.stopped = interrupt::asked();
+        Ok(if self.stopped {
+            ControlFlow::Break(())
+        } else {
+            flow
+        })
+    }
+
+    fn save(&mut self, state: &dyn Fn() -> ttac::Result<SessionState>) -> ttac::Result<()> {
+        let Some(keeper) = &self.keeper else {
+            return Ok(());
+        };
+        if self.kept.elapsed() >= keeper.every {
+            if let Err(error) = (keeper.keep)(state()?, &self.recorder) {
+                say(&format!("a checkpoint could not be stored: {error:#}"));
+            }
+            self.kept = Instant::now();
+        }
+        Ok(())
     }
 }

@@ -8,9 +8,11 @@
 mod args;
 mod command;
 mod device;
+mod fleet;
 mod follow;
 mod hints;
 mod interrupt;
+mod job;
 mod progress;
 mod sheet;
 
@@ -52,6 +54,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Anchors(args) => command::anchors::run(&args, &options),
         Command::Adapt(args) => command::adapt::run(&args, &options),
         Command::Bench(args) => command::bench::run(&args, &options),
+        Command::Work(args) => command::work::run(&args, &options),
         Command::Report(args) => command::report::run(&args, &options),
         Command::Streams => command::streams::run(&options),
         Command::Corrupt(args) => command::corrupt::run(&args, &options),
@@ -66,6 +69,9 @@ fn report(error: &anyhow::Error) {
     let hint = error.chain().find_map(|cause| {
         if let Some(error) = cause.downcast_ref::<ttac::Error>() {
             return hints::hint(error).or_else(|| error.hint());
+        }
+        if let Some(error) = cause.downcast_ref::<ttac_fleet::Error>() {
+            return error.hint().map(str::to_owned);
         }
         cause.downcast_ref::<ttac_corrupt::Error>()?.hint()
     });

@@ -9,7 +9,8 @@ use ttac::method::Preset;
 use ttac::protocol::{Guard, GuardAction, Reset};
 use ttac::stream::{Choose, Order};
 
-use super::parse::{json_value, order, shard};
+use super::fleet::Fleet;
+use super::parse::{json_value, machines, order, shard};
 use super::source::{Corrupted, Source};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -284,6 +285,22 @@ pub struct Bench {
     /// row
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Say what the cells that are left cost: hours of machines like this one, how long several take, and
+    /// the price
+    #[arg(long, requires = "dry_run")]
+    pub plan: bool,
+
+    /// Numbers of machines to plan for
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', default_value = "1,4,16,64", requires = "plan", value_parser = machines)]
+    pub machines: Vec<usize>,
+
+    /// The price of a machine like this one for an hour, in any currency
+    #[arg(long, value_name = "NUMBER", requires = "plan")]
+    pub price: Option<f64>,
+
+    #[command(flatten, next_help_heading = "Many machines")]
+    pub fleet: Fleet,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Arguments of `anchors`.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use ttac::checkpoint::Augmentation;
@@ -84,6 +84,19 @@ pub struct Anchors {
     /// matter, at most; 0 for none
     #[arg(long, value_name = "N", default_value = "2000")]
     pub importance_images: usize,
+
+    /// Have the features computed by the workers at a broker, chunk by chunk; any number of them gives
+    /// the same bits as this machine alone
+    #[arg(long, value_name = "URL", requires = "store")]
+    pub queue: Option<String>,
+
+    /// The store of chunks, `s3://BUCKET/PREFIX` or `file:///DIR`, that the workers have too
+    #[arg(long, value_name = "URL", requires = "queue")]
+    pub store: Option<String>,
+
+    /// After how long without a word from its worker a chunk is given to another
+    #[arg(long, value_name = "SECONDS", default_value = "60", requires = "queue")]
+    pub ack_wait: NonZeroU64,
 
     /// Only say how much memory and disk it would take
     #[arg(long)]

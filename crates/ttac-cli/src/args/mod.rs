@@ -4,6 +4,7 @@ mod adapt;
 mod anchors;
 mod data;
 mod eval;
+mod fleet;
 mod model;
 mod parse;
 mod report;
@@ -19,6 +20,7 @@ pub use adapt::{Adapt, Bench, Demo};
 pub use anchors::Anchors;
 pub use data::{Corrupt, Fetch, Layout, Via};
 pub use eval::Eval;
+pub use fleet::Worker;
 pub use model::{Export, ExportFormat, Import, Info};
 pub use report::{Report, TableFormat};
 pub use source::{Corrupted, Source};
@@ -81,6 +83,8 @@ pub enum Command {
     Adapt(Adapt),
     /// Run a grid of adaptations from a TOML file; what is done is kept, so it resumes
     Bench(Bench),
+    /// Work on cells that `bench --queue` submitted, on any number of machines
+    Work(Worker),
     /// Make a table of what `bench` wrote, with protocols as footnotes, or a page with figures
     Report(Report),
     /// List the streams that have a name, and draw them

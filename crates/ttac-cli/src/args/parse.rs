@@ -49,3 +49,11 @@ pub fn shard(text: &str) -> Result<(usize, usize), String> {
         _ => Err("expected I/N with I from 1 to N".to_owned()),
     }
 }
+
+/// Parses a number of machines, of which there is a list.
+pub fn machines(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=100_000) => Ok(count),
+        _ => Err("expected 1 to 100000".to_owned()),
+    }
+}

@@ -6,8 +6,8 @@ use clap::ValueEnum;
 
 #[derive(Debug, clap::Args)]
 pub struct Report {
-    /// Folders of cells of `bench`, or of records that `adapt --out` wrote; several shards make one
-    /// table
+    /// Folders of cells of `bench`, or of records that `adapt --out` wrote, or stores of cells such as
+    /// `s3://BUCKET/PREFIX`; several make one table
     #[arg(value_name = "DIR", required = true)]
     pub folders: Vec<PathBuf>,
 

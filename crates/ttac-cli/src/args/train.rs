@@ -114,6 +114,15 @@ pub struct Train {
     #[arg(long, value_enum, default_value = "last")]
     pub keep: Keep,
 
+    /// Into how many parts a batch is cut, each with norm statistics of its own; several processes share
+    /// them, and the result depends on the parts, not on the processes
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub shards: usize,
+
+    /// Be one of several processes that `mpirun` or `srun` started, which train together
+    #[arg(long)]
+    pub mpi: bool,
+
     /// Steps between two saves of the state to resume from; it is also saved after every epoch
     #[arg(long, value_name = "STEPS", default_value = "200")]
     pub save_every: usize,

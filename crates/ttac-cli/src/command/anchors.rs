@@ -1,21 +1,28 @@
 //! `ttac anchors`: takes the statistics of a model's source features.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use serde_json::{Value, json};
+use ttac::Error;
 use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::Device;
 use ttac::checkpoint::{Augmentation, Checkpoint, Header, fingerprint};
 use ttac::data::{Dataset, DatasetExt, OpenOptions, Part, Split};
 use ttac::gate::{Calibration, looks_trained_on};
 use ttac::norms::NormReference;
-use ttac::stats::{AnchorConfig, CovarianceKind, SourceStatistics, calibrate, collect};
+use ttac::stats::{
+    AnchorChunks, AnchorConfig, CovarianceKind, SourceStatistics, calibrate, collect_with,
+};
+use ttac_fleet::QueueSettings;
 
 use super::{check_classes, for_model, open, print};
 use crate::args::{Anchors, Options, Source};
 use crate::device;
+use crate::fleet::anchors::Elsewhere;
+use crate::fleet::task::Chunk;
+use crate::interrupt;
 use crate::progress::{Progress, Unit, say};
 
 /// The size of a file above which diagonal covariances are suggested.
@@ -34,8 +41,10 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
     let config = config(args, header.augmentation);
     let digest = fingerprint(&header.architecture, network);
     let start = Instant::now();
+    let elsewhere = elsewhere(args, &config, network, data.as_ref())?;
     let mut progress = Progress::new("anchors", data.len() as u64, Unit::Images);
-    let mut statistics = collect(
+    let mut problem = None;
+    let collected = collect_with(
         network,
         &digest,
         &header.input,
@@ -43,8 +52,24 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         &config,
         &device,
         |images| progress.advance(images as u64),
-    )?;
+        |chunk| {
+            let Some(elsewhere) = &elsewhere else {
+                return Ok(None);
+            };
+            elsewhere.wait(chunk).map(Some).map_err(|error| {
+                problem = Some(error);
+                Error::Invalid {
+                    what: "chunk",
+                    problem: "it is not there".to_owned(),
+                }
+            })
+        },
+    );
     drop(progress);
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
+    let mut statistics = collected?;
     if let Some(held_out) = &args.calibrate {
         let held_out = held_out_images(args, held_out, header)?;
         let count = held_out.len() as u64;
@@ -76,6 +101,9 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     let out = args.out.as_ref().expect("clap asks for it");
     statistics.save(out)?;
+    if let Some(elsewhere) = &elsewhere {
+        elsewhere.remove()?;
+    }
     let written = std::fs::metadata(out).map_or(0, |file| file.len());
     let result = json!({
         "path": out,
@@ -116,6 +144,43 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         data.len() as f64 / seconds
     );
     print(options.json, &result, &text)
+}
+
+/// Submits the chunks that workers compute, if there are any workers.
+fn elsewhere(
+    args: &Anchors,
+    config: &AnchorConfig,
+    network: &impl Backbone,
+    data: &dyn Dataset,
+) -> anyhow::Result<Option<Elsewhere>> {
+    let (Some(queue), Some(store)) = (&args.queue, &args.store) else {
+        return Ok(None);
+    };
+    interrupt::listen();
+    let like = Chunk {
+        model: args.model.clone(),
+        data: args.data.clone(),
+        root: args.root.clone(),
+        split: args.split,
+        subset: args.subset,
+        transform: config.transform,
+        batch_size: config.batch_size,
+        seed: config.seed,
+        index: 0,
+    };
+    let chunks = AnchorChunks::new(data, config);
+    let first = chunks.first_elsewhere(network, config).min(chunks.count());
+    let settings = QueueSettings {
+        patience: Duration::from_secs(args.ack_wait.get()),
+        ..QueueSettings::default()
+    };
+    let to = (queue.as_str(), store.as_str());
+    Ok(Some(Elsewhere::submit(
+        to,
+        &settings,
+        &like,
+        first..chunks.count(),
+    )?))
 }
 
 /// Estimates the file and the memory that anchors take, as JSON and as text.

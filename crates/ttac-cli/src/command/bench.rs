@@ -1,21 +1,27 @@
 //! `ttac bench`: a grid of adaptations.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::HumanDuration;
 use serde_json::json;
+use ttac::Error;
+use ttac::burn::module::Module;
 use ttac::burn::tensor::Device;
 use ttac::experiment::{Cell, Experiment, FileDigests, Grid, Spec};
 use ttac::protocol::{FeatureRecord, Passes, Recorder, RunRecord, Selection, run as show};
 use ttac::report::CellRecord;
 use ttac::stream::{Choose, Order};
-use ttac::{Error, write_atomically};
+use ttac_fleet::Store;
 
+use super::plan::{Plan, PlannedRow};
 use super::{print, resident_megabytes};
 use crate::args::{Bench, Options};
+use crate::fleet::results::{self, Replace};
+use crate::fleet::status::{self, Status};
+use crate::fleet::submit;
 use crate::follow::CellJournal;
 use crate::progress::{Progress, Unit, say};
 use crate::{device, interrupt};
@@ -26,21 +32,31 @@ pub fn run(args: &Bench, options: &Options) -> anyhow::Result<()> {
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| Path::new("results").join(stem));
     let grid = read(&args.config).with_context(|| format!("`{}`", args.config.display()))?;
-    let bench = Runs::new(grid, &out)?;
+    let store = match &args.fleet.store {
+        Some(address) => Store::open(address)?,
+        None => Store::folder(&out),
+    };
+    let bench = Runs::new(grid, store)?;
+    if args.fleet.store.is_some() && !args.fleet.extend {
+        submit::check_others(bench.store(), bench.names())?;
+    }
+    if let Some(queue) = &args.fleet.queue {
+        return bench.by_workers(args, queue, options, &device);
+    }
     let mine = bench.part(args.shard.unwrap_or((1, 1)));
     if args.dry_run {
-        return bench.describe(options, &mine, &device);
+        return bench.describe(args, options, &mine, &device);
     }
     let run_now = bench.run("bench", &mine, &device)?;
+    let folder = bench.store.to_string();
     let result = json!({
-        "folder": out,
+        "folder": folder,
         "cells": mine.len(),
         "run_now": run_now,
     });
     let text = format!(
-        "{} cells in {}, {run_now} of them run now",
-        mine.len(),
-        out.display(),
+        "{} cells in {folder}, {run_now} of them run now",
+        mine.len()
     );
     print(options.json, &result, &text)
 }
@@ -63,23 +79,43 @@ fn read(path: &Path) -> anyhow::Result<Grid> {
 /// The cells of a grid and where they are written.
 pub struct Runs {
     cells: Vec<Cell>,
-    /// The file of every cell.
-    places: Vec<PathBuf>,
+    /// The name of every cell's result.
+    names: Vec<String>,
+    /// The digest of everything that goes into it.
+    digests: Vec<String>,
+    store: Store,
 }
 
 impl Runs {
-    /// Names the file of every cell, in a folder.
-    pub fn new(grid: Grid, folder: &Path) -> anyhow::Result<Self> {
-        let mut digests = FileDigests::default();
-        let places = grid
-            .cells
-            .iter()
-            .map(|cell| Ok(folder.join(cell.file_name(&mut digests)?)))
-            .collect::<ttac::Result<_>>()?;
+    /// Names the result of every cell, in a store.
+    pub fn new(grid: Grid, store: Store) -> anyhow::Result<Self> {
+        let mut files = FileDigests::default();
+        let (mut names, mut digests) = (Vec::new(), Vec::new());
+        for cell in &grid.cells {
+            names.push(cell.file_name(&mut files)?.to_string_lossy().into_owned());
+            digests.push(files.of_spec(&cell.spec)?.to_hex().to_string());
+        }
         Ok(Self {
             cells: grid.cells,
-            places,
+            names,
+            digests,
+            store,
         })
+    }
+
+    /// Returns where results are kept.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Returns the names of all results.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns a cell, the name of its result and its digest.
+    pub fn cell(&self, index: usize) -> (&Cell, &str, &str) {
+        (&self.cells[index], &self.names[index], &self.digests[index])
     }
 
     /// Chooses the cells of one of several disjoint parts, counted from one.
@@ -89,10 +125,62 @@ impl Runs {
     }
 
     /// Chooses those of some cells that are not there yet. Half a cell is run again.
-    fn left(&self, mine: &[usize]) -> Vec<usize> {
+    fn left(&self, mine: &[usize]) -> anyhow::Result<Vec<usize>> {
+        let there = results::there(&self.store, &self.names)?;
         let left = mine.iter().copied();
-        left.filter(|&i| CellRecord::load(&self.places[i]).is_err())
-            .collect()
+        Ok(left.filter(|index| !there.contains(index)).collect())
+    }
+
+    /// Has the cells run by workers: submits what is left, or says how far they have come.
+    fn by_workers(
+        &self,
+        args: &Bench,
+        address: &str,
+        options: &Options,
+        device: &Device,
+    ) -> anyhow::Result<()> {
+        if args.fleet.status {
+            let queue = status::queue_of(self, address)?;
+            let status = Status::ask(self, &queue)?;
+            return print(options.json, &status.to_json(), &status.to_text());
+        }
+        let all = self.part((1, 1));
+        let left = self.left(&all)?;
+        let costs = self.check(&left, device)?;
+        let cost = |index: &usize| costs[self.cells[*index].row.as_str()];
+        // Those that take longest come first, so that none of them is left for the end.
+        let mut left = left;
+        left.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+        let submitted = submit::submit(self, &left, address, &args.fleet.settings())?;
+        let text = format!(
+            "{} cells in {}: {} submitted now, {} before, {} done",
+            all.len(),
+            self.store,
+            submitted.now,
+            submitted.before,
+            all.len() - left.len()
+        );
+        if args.fleet.wait {
+            say(&text);
+            let queue = status::queue_of(self, address)?;
+            let status = status::wait(self, &queue)?;
+            print(options.json, &status.to_json(), &status.to_text())?;
+            if !status.failed.is_empty() {
+                bail!(
+                    "{} cells failed; the same command submits them again",
+                    status.failed.len()
+                );
+            }
+            return Ok(());
+        }
+        let result = json!({
+            "store": self.store.to_string(),
+            "cells": all.len(),
+            "submitted": submitted.now,
+            "submitted_before": submitted.before,
+            "done": all.len() - left.len(),
+        });
+        print(options.json, &result, &text)
     }
 
     /// Runs what is left of some cells, after a check of all of them, and returns how many it ran.
@@ -102,7 +190,7 @@ impl Runs {
         mine: &[usize],
         device: &Device,
     ) -> anyhow::Result<usize> {
-        let left = self.left(mine);
+        let left = self.left(mine)?;
         self.check(&left, device)?;
         interrupt::listen();
         let mut progress = Progress::new(what, mine.len() as u64, Unit::Cells)
@@ -120,28 +208,40 @@ impl Runs {
                 record.error_percent
             ));
             let whole = CellRecord::new(&cell.row, &cell.axes, record);
-            // Features are written before their cell, so that a cell that is there is whole.
-            if let Some(features) = features {
-                features.save(&FeatureRecord::path_beside(&self.places[index]))?;
-            }
-            let json = serde_json::to_string(&whole)?;
-            write_atomically(&self.places[index], format!("{json}\n").as_bytes())?;
+            results::write(
+                &self.store,
+                &self.names[index],
+                &whole,
+                features.as_ref(),
+                Replace::Yes,
+            )?;
             progress.advance(1);
         }
         Ok(left.len())
     }
 
-    /// Says what would go wrong, row by row, before anything is run.
-    fn check(&self, left: &[usize], device: &Device) -> anyhow::Result<()> {
+    /// Says what would go wrong, row by row, before anything is run. Returns for each row how much one of its cells has to do, in no unit:
+    /// the samples that are learned from, times the weights of the network.
+    fn check(&self, left: &[usize], device: &Device) -> anyhow::Result<BTreeMap<&str, f64>> {
         let mut problems: Vec<String> = Vec::new();
-        let mut checked: Vec<&str> = Vec::new();
+        let mut costs = BTreeMap::new();
         for cell in left.iter().map(|&index| &self.cells[index]) {
-            if checked.contains(&cell.row.as_str()) {
+            if costs.contains_key(cell.row.as_str()) {
                 continue;
             }
-            checked.push(&cell.row);
+            costs.insert(cell.row.as_str(), 0.0);
             match Experiment::open(&cell.spec, device) {
-                Ok(experiment) if experiment.is_labelled() => {}
+                Ok(experiment) if experiment.is_labelled() => {
+                    let samples = experiment.plan.samples();
+                    let learned = experiment
+                        .protocol
+                        .samples_learned(samples, cell.spec.batch_size);
+                    let weights = experiment.model.network.num_params();
+                    costs.insert(
+                        cell.row.as_str(),
+                        (samples + learned) as f64 * weights as f64,
+                    );
+                }
                 Ok(_) => problems.push(format!(
                     "row `{}`: the images have no labels, so there is no error to compare",
                     cell.row
@@ -150,17 +250,29 @@ impl Runs {
             }
         }
         if problems.is_empty() {
-            return Ok(());
+            return Ok(costs);
         }
         bail!("{}", problems.join("\n"))
     }
 
     /// Checks and lists some cells.
-    fn describe(&self, options: &Options, mine: &[usize], device: &Device) -> anyhow::Result<()> {
-        let left = self.left(mine);
+    fn describe(
+        &self,
+        args: &Bench,
+        options: &Options,
+        mine: &[usize],
+        device: &Device,
+    ) -> anyhow::Result<()> {
+        let left = self.left(mine)?;
         self.check(&left, device)?;
+        let rows = self.estimated_rows(&left, device)?;
+        if args.plan {
+            let plan = Plan::new(rows, &args.machines, args.price);
+            return print(options.json, &plan, &plan.to_text());
+        }
         let titles: Vec<String> = mine.iter().map(|&i| self.cells[i].title()).collect();
-        let seconds = self.estimated_seconds(&left, device)?;
+        let each = rows.iter().map(|row| row.cells as f64 * row.seconds_each);
+        let seconds: f64 = each.sum();
         let megabytes = resident_megabytes("VmHWM:").filter(|_| !left.is_empty());
         let result = json!({
             "cells": titles,
@@ -183,16 +295,19 @@ impl Runs {
     }
 
     /// Estimates what some cells will take, if each takes as long as the first of its row.
-    fn estimated_seconds(&self, left: &[usize], device: &Device) -> anyhow::Result<f64> {
+    fn estimated_rows(&self, left: &[usize], device: &Device) -> anyhow::Result<Vec<PlannedRow>> {
         let mut rows: BTreeMap<&str, (&Cell, usize)> = BTreeMap::new();
         for cell in left.iter().map(|&index| &self.cells[index]) {
             rows.entry(&cell.row).or_insert((cell, 0)).1 += 1;
         }
-        let mut total = 0.0;
-        for (cell, count) in rows.into_values() {
-            total += count as f64 * estimate(&cell.spec, device)?;
-        }
-        Ok(total)
+        let rows = rows.into_iter().map(|(row, (cell, cells))| {
+            Ok(PlannedRow {
+                row: row.to_owned(),
+                cells,
+                seconds_each: estimate(&cell.spec, device)?,
+            })
+        });
+        rows.collect()
     }
 }
 
@@ -235,10 +350,7 @@ fn estimate(spec: &Spec, device: &Device) -> anyhow::Result<f64> {
 /// Runs an experiment; returns its record and the features that were asked for, or nothing if somebody asked to stop.
 fn execute(experiment: &Experiment) -> anyhow::Result<Option<(RunRecord, Option<FeatureRecord>)>> {
     let mut session = experiment.session()?;
-    let mut journal = CellJournal {
-        recorder: Recorder::new(&experiment.classes()),
-        stopped: false,
-    };
+    let mut journal = CellJournal::new(Recorder::new(&experiment.classes()), None);
     show(&mut session, &experiment.stream(), &mut journal)?;
     if journal.stopped {
         return Ok(None);

@@ -11,6 +11,7 @@ use ttac::backbone::Backbone;
 use ttac::experiment::Grid;
 use ttac::report::{Format, Table, html, load};
 use ttac::{Error, Model, Session, SourceStatistics, burn::tensor::Device, write_atomically};
+use ttac_fleet::Store;
 
 use super::bench::Runs;
 use super::print;
@@ -44,7 +45,7 @@ pub fn run(args: &Demo, options: &Options) -> anyhow::Result<()> {
         std::fs::remove_dir_all(&cells).map_err(Error::io("empty", &cells))?;
     }
     let grid = Grid::parse_with(&toml::to_string(&grid)?, &shared)?;
-    let runs = Runs::new(grid, &cells)?;
+    let runs = Runs::new(grid, Store::folder(&cells))?;
     let network = if args.model.is_some() {
         "Your network meets its images"
     } else {

@@ -11,10 +11,12 @@ pub mod export;
 pub mod fetch;
 pub mod import;
 pub mod info;
+mod plan;
 pub mod report;
 pub mod speed;
 pub mod streams;
 pub mod train;
+pub mod work;
 
 use std::io::Write;
 use std::path::Path;

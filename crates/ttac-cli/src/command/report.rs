@@ -5,10 +5,12 @@ use ttac::write_atomically;
 
 use super::print;
 use crate::args::{Options, Report, TableFormat};
+use crate::fleet::results::Folders;
 use crate::progress::say;
 
 pub fn run(args: &Report, options: &Options) -> anyhow::Result<()> {
-    let cells = load(&args.folders)?;
+    let folders = Folders::of(&args.folders)?;
+    let cells = load(&folders.paths)?;
     let mut table = Table::new(&cells)?;
     if args.paper {
         table = table.with_published(&cells);

@@ -12,11 +12,12 @@ use ttac::checkpoint::{
     Checkpoint, FORMAT, Header, InputContract, Objective, Provenance, fingerprint,
 };
 use ttac::data::{Dataset, DatasetExt, OpenOptions, Part, Split, default_root};
-use ttac::train::{Ended, EpochReport, StepReport, TrainConfig, Trainer, Watch};
+use ttac::train::{Ended, EpochReport, Ranks, StepReport, TrainConfig, Trainer, Watch};
 use ttac::write_atomically;
 
 use super::{architecture, command_line, normalisation, print, program};
 use crate::args::{Keep, Options, Train};
+use crate::job::Job;
 use crate::progress::{Progress, Unit, say};
 use crate::{device, interrupt};
 
@@ -27,6 +28,12 @@ const PROJECTION: usize = 128;
 const MEASURED_IMAGES: usize = 10_000;
 
 pub fn run(args: &Train, options: &Options) -> anyhow::Result<()> {
+    let job = Job::start(args.mpi)?;
+    let ended = train(args, options, &job);
+    job.end(ended)
+}
+
+fn train(args: &Train, options: &Options, job: &Job) -> anyhow::Result<()> {
     let device = device::parse(&options.device)?;
     let from = args.from.as_ref();
     let from = from
@@ -48,7 +55,11 @@ pub fn run(args: &Train, options: &Options) -> anyhow::Result<()> {
     };
     let mut trainer = run.trainer()?;
     let header = run.header(&trainer);
-    run.train(&mut trainer, &header)?;
+    run.train(&mut trainer, &header, job)?;
+    // The first process writes for all of them.
+    if job.rank() > 0 {
+        return Ok(());
+    }
     if args.keep == Keep::Last {
         save(&run.files.model, &header, trainer.network())?;
     }
@@ -116,7 +127,7 @@ impl Run<'_> {
     }
 
     /// Trains to the end. An error says if the run was stopped, or if its log could not be written.
-    fn train(&self, trainer: &mut Trainer, header: &Header) -> anyhow::Result<()> {
+    fn train(&self, trainer: &mut Trainer, header: &Header, job: &Job) -> anyhow::Result<()> {
         interrupt::listen();
         let config = &self.config;
         let steps = (self.data.len() - config.held_out) / config.batch_size * config.epochs;
@@ -133,7 +144,12 @@ impl Run<'_> {
             problem: None,
         };
         let (data, state) = (self.data.as_ref(), &self.files.state);
-        let ended = trainer.run(data, state, self.args.save_every, &mut watcher)?;
+        let every = self.args.save_every;
+        let ended = if job.rank() == 0 {
+            trainer.run_among(job, data, state, every, &mut watcher)?
+        } else {
+            trainer.run_among(job, data, state, every, &mut Silent)?
+        };
         if let Some(problem) = watcher.problem.take() {
             return Err(problem);
         }
@@ -209,6 +225,7 @@ fn config(args: &Train, clouds: bool) -> TrainConfig {
         objective: args.objective,
         epochs: args.epochs,
         batch_size: args.batch_size.unwrap_or(defaults.batch_size),
+        shards: args.shards,
         learning_rate: args.learning_rate.unwrap_or(defaults.learning_rate),
         warm_up_epochs: args.warm_up.unwrap_or(defaults.warm_up_epochs),
         schedule: args.schedule.clone().unwrap_or(defaults.schedule),
@@ -316,6 +333,17 @@ fn kept_log(path: &Path, epochs: usize) -> String {
     let old = std::fs::read_to_string(path).unwrap_or_default();
     let lines = old.lines().take(epochs);
     lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Leaves it to the first process to say and write anything.
+struct Silent;
+
+impl Watch for Silent {
+    fn step(&mut self, _: &StepReport) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn epoch(&mut self, _: &EpochReport, _: f64) {}
 }
 
 /// Shows progress, writes the log, keeps the best weights and stops the run on Ctrl-C.

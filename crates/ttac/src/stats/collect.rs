@@ -1,16 +1,15 @@
 //! The pass over the source's samples that makes [`SourceStatistics`].
 
-use burn::tensor::{Device, Tensor};
-use rand::seq::SliceRandom;
+use burn::tensor::{Device, Tensor, TensorData};
 
-use super::source::{Alignment, Origin, SourceLabels, SourceStatistics};
-use super::{Covariance, CovarianceKind, Importance, Moments};
+use super::aligning::Aligning;
+use super::source::{Origin, SourceLabels, SourceStatistics};
+use super::{AnchorChunks, CovarianceKind, Importance, Moments};
 use crate::backbone::{Backbone, NormMode};
 use crate::checkpoint::{Augmentation, InputContract};
 use crate::data::{Dataset, DatasetExt, Draw, SampleId, augment};
 use crate::gate::{Calibration, CalibrationImages};
 use crate::norms::ReferenceCollector;
-use crate::rng::seeded;
 use crate::{Error, Result, best};
 
 /// The constants of [`collect`].
@@ -57,6 +56,15 @@ impl Default for AnchorConfig {
     }
 }
 
+/// Returns how images of anchors are varied.
+pub(super) fn draw(config: &AnchorConfig) -> Draw {
+    Draw {
+        seed: config.seed,
+        epoch: 0,
+        view: 0,
+    }
+}
+
 /// Makes the source statistics of a network on a data set, in one pass with running norm statistics.
 ///
 /// `watch` is told the number of images after every forward pass.
@@ -67,107 +75,250 @@ pub fn collect<B: Backbone>(
     data: &dyn Dataset,
     config: &AnchorConfig,
     device: &Device,
+    watch: impl FnMut(usize),
+) -> Result<SourceStatistics> {
+    let own = |_| Ok(None);
+    collect_with(
+        network,
+        fingerprint,
+        input,
+        data,
+        config,
+        device,
+        watch,
+        own,
+    )
+}
+
+/// Makes the source statistics in the same way, of features that may have been computed elsewhere: `elsewhere` is asked for those of every
+/// chunk of [`AnchorChunks`] from [`first_elsewhere`](AnchorChunks::first_elsewhere) on, and what it does not have is computed here.
+#[expect(clippy::too_many_arguments, reason = "those of `collect` and one more")]
+pub fn collect_with<B: Backbone>(
+    network: &B,
+    fingerprint: &str,
+    input: &InputContract,
+    data: &dyn Dataset,
+    config: &AnchorConfig,
+    device: &Device,
     mut watch: impl FnMut(usize),
+    mut elsewhere: impl FnMut(usize) -> Result<Option<Vec<f32>>>,
 ) -> Result<SourceStatistics> {
     config.transform.check(input)?;
     if config.labels == SourceLabels::True {
         data.check_labelled()?;
     }
-    let (classes, features) = (network.num_classes(), network.num_features());
-    let mut global = Moments::new(features, CovarianceKind::Full);
-    let mut by_class: Vec<Moments> = (0..classes)
-        .map(|_| Moments::new(features, config.class_covariance))
-        .collect();
-    let mut projection: Option<Moments> = None;
-    let mut alignment = Aligning::new(config.alignment_batch);
-    let mut projection_alignment = Aligning::new(config.alignment_batch);
-    // A data set that is sorted by class would give batches that are not alike.
-    let mut order: Vec<SampleId> = (0..data.len() as SampleId).collect();
-    order.shuffle(&mut seeded(config.seed, 0));
-    let draw = Draw {
-        seed: config.seed,
-        epoch: 0,
-        view: 0,
-    };
-    let mut calibrating = Calibrating::new(config);
-    let referring = network.has_batch_norm() && config.reference_images > 0;
-    let mut reference = referring.then(|| ReferenceCollector::new(network));
-    let mut referred = 0;
-    for ids in order.chunks(config.batch_size) {
-        let batch = data.batch(ids)?;
-        let samples = augment(ids, &batch.samples, config.transform, draw)?;
-        let images = input.normalise(&samples, device)?;
-        let measured = reference
+    let chunks = AnchorChunks::new(data, config);
+    let first_elsewhere = chunks.first_elsewhere(network, config);
+    let mut collecting = Collecting::new(network, input, data, config, device);
+    for chunk in 0..chunks.count() {
+        let given = if chunk < first_elsewhere {
+            None
+        } else {
+            elsewhere(chunk)?
+        };
+        let given = given.map(|rows| Given::new(rows, chunks.ids(chunk).len(), network, data));
+        let given = given.transpose()?;
+        for (index, ids) in chunks.ids(chunk).chunks(config.batch_size).enumerate() {
+            match &given {
+                Some(given) => collecting.add_given(given, index * config.batch_size, ids)?,
+                None => collecting.add_images(ids)?,
+            }
+            watch(ids.len());
+        }
+    }
+    collecting.finish(fingerprint, &chunks.order)
+}
+
+/// Features of a chunk that were computed elsewhere.
+struct Given {
+    rows: Vec<f32>,
+    size: usize,
+    /// The labels of all images of the data set, if it has any.
+    labels: Option<Vec<usize>>,
+}
+
+impl Given {
+    fn new<B: Backbone>(
+        rows: Vec<f32>,
+        images: usize,
+        network: &B,
+        data: &dyn Dataset,
+    ) -> Result<Self> {
+        let size = network.num_features();
+        if rows.len() != images * size {
+            return Err(Error::Mismatch {
+                what: "features of a chunk".to_owned(),
+                expected: format!("{images} images of {size} features"),
+                found: format!("{} numbers", rows.len()),
+            });
+        }
+        Ok(Self {
+            rows,
+            size,
+            labels: data.labels()?,
+        })
+    }
+}
+
+/// Everything that is collected, image by image.
+struct Collecting<'a, B> {
+    network: &'a B,
+    input: &'a InputContract,
+    data: &'a dyn Dataset,
+    config: &'a AnchorConfig,
+    device: &'a Device,
+    global: Moments,
+    by_class: Vec<Moments>,
+    projection: Option<Moments>,
+    alignment: Aligning,
+    projection_alignment: Aligning,
+    calibrating: Calibrating,
+    reference: Option<ReferenceCollector>,
+    /// How many images the reference was taken from.
+    referred: usize,
+}
+
+impl<'a, B: Backbone> Collecting<'a, B> {
+    fn new(
+        network: &'a B,
+        input: &'a InputContract,
+        data: &'a dyn Dataset,
+        config: &'a AnchorConfig,
+        device: &'a Device,
+    ) -> Self {
+        let (classes, features) = (network.num_classes(), network.num_features());
+        let referring = network.has_batch_norm() && config.reference_images > 0;
+        Self {
+            network,
+            input,
+            data,
+            config,
+            device,
+            global: Moments::new(features, CovarianceKind::Full),
+            by_class: (0..classes)
+                .map(|_| Moments::new(features, config.class_covariance))
+                .collect(),
+            projection: None,
+            alignment: Aligning::new(config.alignment_batch),
+            projection_alignment: Aligning::new(config.alignment_batch),
+            calibrating: Calibrating::new(config),
+            reference: referring.then(|| ReferenceCollector::new(network)),
+            referred: 0,
+        }
+    }
+
+    /// Computes the features of some images and adds them.
+    fn add_images(&mut self, ids: &[SampleId]) -> Result<()> {
+        let (network, config) = (self.network, self.config);
+        let batch = self.data.batch(ids)?;
+        let samples = augment(ids, &batch.samples, config.transform, draw(config))?;
+        let images = self.input.normalise(&samples, self.device)?;
+        let measured = self
+            .reference
             .as_mut()
-            .filter(|_| referred < config.reference_images);
+            .filter(|_| self.referred < config.reference_images);
         let plain = config.transform == Augmentation::None;
         let found = match (&measured, plain) {
             (Some(reference), true) => network.features(images, NormMode::Ruled(reference.rule())),
             _ => network.features(images, NormMode::Running),
         };
         let rows = finite_rows(&found, ids)?;
-        let predicted = |features| classes_of(&network.logits(features));
         if let Some(reference) = measured {
             let found = if plain {
                 found.clone()
             } else {
                 // The anchors are those of varied images, the reference is that of images as they are.
-                let images = input.normalise(&batch.samples, device)?;
+                let images = self.input.normalise(&batch.samples, self.device)?;
                 network.features(images, NormMode::Ruled(reference.rule()))
             };
-            reference.add(&predicted(found));
-            referred += ids.len();
+            reference.add(&classes_of(&network.logits(found)));
+            self.referred += ids.len();
         }
+        self.add(found, &rows, batch.labels.as_deref(), ids)
+    }
+
+    /// Adds features that were computed elsewhere, from one row of a chunk on.
+    fn add_given(&mut self, given: &Given, first: usize, ids: &[SampleId]) -> Result<()> {
+        let rows = &given.rows[first * given.size..][..ids.len() * given.size];
+        let data = TensorData::new(rows.to_vec(), [ids.len(), given.size]);
+        let found = Tensor::from_data(data, self.device);
+        let labels = given.labels.as_ref();
+        let labels = labels.map(|all| ids.iter().map(|&id| all[id as usize]).collect::<Vec<_>>());
+        finite_rows(&found, ids)?;
+        self.add(found, rows, labels.as_deref(), ids)
+    }
+
+    /// Adds features, as a tensor and as its rows.
+    fn add(
+        &mut self,
+        found: Tensor<2>,
+        rows: &[f32],
+        labels: Option<&[usize]>,
+        ids: &[SampleId],
+    ) -> Result<()> {
+        let (network, features) = (self.network, found.dims()[1]);
         let scores = network.logits(found.clone());
-        calibrating.add(&scores, batch.labels.as_deref());
-        let labels = match config.labels {
-            SourceLabels::True => batch.known_labels(data.name())?.to_vec(),
-            SourceLabels::Predicted => classes_of(&scores),
+        self.calibrating.add(&scores, labels);
+        let classes = match (self.config.labels, labels) {
+            (SourceLabels::True, Some(labels)) => labels.to_vec(),
+            // Whether there are labels was checked before.
+            _ => classes_of(&scores),
         };
-        global.update(&rows);
-        for (class, moments) in by_class.iter_mut().enumerate() {
-            let members = rows.chunks_exact(features).zip(&labels);
+        self.global.update(rows);
+        for (class, moments) in self.by_class.iter_mut().enumerate() {
+            let members = rows.chunks_exact(features).zip(&classes);
             let members = members.filter(|(_, label)| **label == class);
             let members: Vec<f32> = members.flat_map(|(row, _)| row).copied().collect();
             moments.update(&members);
         }
-        alignment.add(&rows, features);
+        self.alignment.add(rows, features);
         if let Some(outputs) = network.projection(found) {
             let size = outputs.dims()[1];
             let rows = finite_rows(&outputs, ids)?;
-            let moments =
-                projection.get_or_insert_with(|| Moments::new(size, CovarianceKind::Full));
+            let moments = self
+                .projection
+                .get_or_insert_with(|| Moments::new(size, CovarianceKind::Full));
             moments.update(&rows);
-            projection_alignment.add(&rows, size);
+            self.projection_alignment.add(&rows, size);
         }
-        watch(ids.len());
+        Ok(())
     }
-    check_counts(&by_class, data, config.labels)?;
-    let some = &order[..order.len().min(config.importance_images)];
-    let importance = Importance::measure(network, input, data, some, device)?;
-    let reduce = |moments: &Moments| match config.rank {
-        None => moments.gaussian(),
-        Some(rank) => moments.gaussian()?.to_low_rank(rank),
-    };
-    Ok(SourceStatistics {
-        origin: Origin {
-            backbone: fingerprint.to_owned(),
-            data: data.name().to_owned(),
-            samples: data.len() as u64,
-            transform: config.transform,
-            labels: config.labels,
-            seed: config.seed,
-        },
-        global: global.gaussian()?,
-        classes: by_class.iter().map(reduce).collect::<Result<_>>()?,
-        counts: by_class.iter().map(Moments::count).collect(),
-        projection: projection.as_ref().map(Moments::gaussian).transpose()?,
-        alignment: alignment.finish(),
-        projection_alignment: projection_alignment.finish(),
-        norms: reference.map(ReferenceCollector::finish),
-        calibration: calibrating.finish(data.name(), classes)?,
-        importance,
-    })
+
+    /// Makes the statistics of everything that was added, in this order.
+    fn finish(self, fingerprint: &str, order: &[SampleId]) -> Result<SourceStatistics> {
+        let (data, config) = (self.data, self.config);
+        check_counts(&self.by_class, data, config.labels)?;
+        let some = &order[..order.len().min(config.importance_images)];
+        let importance = Importance::measure(self.network, self.input, data, some, self.device)?;
+        let reduce = |moments: &Moments| match config.rank {
+            None => moments.gaussian(),
+            Some(rank) => moments.gaussian()?.to_low_rank(rank),
+        };
+        let classes = self.network.num_classes();
+        Ok(SourceStatistics {
+            origin: Origin {
+                backbone: fingerprint.to_owned(),
+                data: data.name().to_owned(),
+                samples: data.len() as u64,
+                transform: config.transform,
+                labels: config.labels,
+                seed: config.seed,
+            },
+            global: self.global.gaussian()?,
+            classes: self.by_class.iter().map(reduce).collect::<Result<_>>()?,
+            counts: self.by_class.iter().map(Moments::count).collect(),
+            projection: self
+                .projection
+                .as_ref()
+                .map(Moments::gaussian)
+                .transpose()?,
+            alignment: self.alignment.finish(),
+            projection_alignment: self.projection_alignment.finish(),
+            norms: self.reference.map(ReferenceCollector::finish),
+            calibration: self.calibrating.finish(data.name(), classes)?,
+            importance,
+        })
+    }
 }
 
 /// Calibrates the gate of a network by images that it was not trained on, as they are. `data` should have labels, which are looked at
@@ -266,7 +417,7 @@ impl Calibrating {
 }
 
 /// Reads the values; the error names the image that has one that is not finite.
-fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
+pub(super) fn finite_rows(features: &Tensor<2>, ids: &[SampleId]) -> Result<Vec<f32>> {
     let [_, size] = features.dims();
     let values: Vec<f32> = features.to_data().try_to_vec().expect("features are f32");
     match values.iter().position(|value| !value.is_finite()) {
@@ -316,84 +467,4 @@ fn check_counts(by_class: &[Moments], data: &dyn Dataset, labels: SourceLabels) 
             few.join(", ")
         ),
     })
-}
-
-/// Collects the moments of feature alignment and their natural scales. The first batch is the
-/// reference; the others are compared with it, and together they make the moments.
-struct Aligning {
-    batch: usize,
-    waiting: Vec<f32>,
-    reference: Option<(Vec<f64>, Vec<f64>)>,
-    rest: Option<Moments>,
-    covariance_distance: f64,
-    mean_distance: f64,
-    compared: usize,
-}
-
-impl Aligning {
-    fn new(batch: usize) -> Self {
-        Self {
-            batch,
-            waiting: Vec::new(),
-            reference: None,
-            rest: None,
-            covariance_distance: 0.0,
-            mean_distance: 0.0,
-            compared: 0,
-        }
-    }
-
-    fn add(&mut self, rows: &[f32], size: usize) {
-        self.waiting.extend_from_slice(rows);
-        let whole = self.batch * size;
-        while self.waiting.len() >= whole {
-            let rest = self.waiting.split_off(whole);
-            let batch = std::mem::replace(&mut self.waiting, rest);
-            self.compare(&batch, size);
-        }
-    }
-
-    fn compare(&mut self, batch: &[f32], size: usize) {
-        let mut moments = Moments::new(size, CovarianceKind::Full);
-        moments.update(batch);
-        let (mean, covariance) = (moments.mean(), unbiased(&moments));
-        let Some((reference_mean, reference_covariance)) = &self.reference else {
-            self.reference = Some((mean, covariance));
-            return;
-        };
-        let d = size as f64;
-        self.mean_distance += distance(&mean, reference_mean) / d;
-        self.covariance_distance += distance(&covariance, reference_covariance) / (4.0 * d * d);
-        self.compared += 1;
-        match &mut self.rest {
-            Some(rest) => rest.merge(&moments),
-            None => self.rest = Some(moments),
-        }
-    }
-
-    fn finish(self) -> Option<Alignment> {
-        let rest = self.rest?;
-        Some(Alignment {
-            mean: rest.mean(),
-            covariance: unbiased(&rest),
-            covariance_scale: self.covariance_distance / self.compared as f64,
-            mean_scale: self.mean_distance / self.compared as f64,
-            batch: self.batch,
-        })
-    }
-}
-
-fn unbiased(moments: &Moments) -> Vec<f64> {
-    let Covariance::Full(mut matrix) = moments.covariance() else {
-        unreachable!("alignment keeps full covariances")
-    };
-    let n = moments.count() as f64;
-    for value in &mut matrix {
-        *value *= n / (n - 1.0);
-    }
-    matrix
-}
-
-fn distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }

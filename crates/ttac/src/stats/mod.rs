@@ -29,7 +29,9 @@
 //! `docs/methods.md` derives the formulas under "Running Gaussians", "Divergence and its gradient" and
 //! "Alignment moments".
 
+mod aligning;
 mod assignment;
+mod chunks;
 mod collect;
 #[cfg(test)]
 mod cut;
@@ -46,7 +48,8 @@ mod running;
 mod source;
 
 pub use assignment::responsibilities;
-pub use collect::{AnchorConfig, calibrate, collect};
+pub use chunks::AnchorChunks;
+pub use collect::{AnchorConfig, calibrate, collect, collect_with};
 pub use divergence::{Anchor, Divergence, KlDirection, Measure};
 pub use filter::{
     Eviction, FilterConfig, FilterCounts, FilterMode, LabelSource, Observation, PseudoLabelFilter,

@@ -83,11 +83,13 @@ pub(super) struct Loader<'a> {
     pub division: &'a Division,
     pub input: &'a InputContract,
     pub device: &'a Device,
+    /// Which shards of every batch are wanted.
+    pub shards: Vec<usize>,
 }
 
 impl Loader<'_> {
-    /// Prepares all batches from a step on, in order, until the last or until nobody listens.
-    pub fn run(&self, first_step: usize, sender: &SyncSender<Result<Prepared>>) {
+    /// Prepares the shards of all batches from a step on, in order, until the last or until nobody listens.
+    pub fn run(&self, first_step: usize, sender: &SyncSender<Result<Vec<Prepared>>>) {
         let steps = self.division.steps(self.config);
         for epoch in first_step / steps..self.config.epochs {
             let order = self.division.order(self.config, epoch);
@@ -98,7 +100,10 @@ impl Loader<'_> {
             };
             for step in first..steps {
                 let ids = &order[step * self.config.batch_size..][..self.config.batch_size];
-                if sender.send(self.prepare(ids, epoch)).is_err() {
+                let size = ids.len() / self.config.shards;
+                let shards = self.shards.iter().map(|shard| &ids[shard * size..][..size]);
+                let prepared = shards.map(|ids| self.prepare(ids, epoch)).collect();
+                if sender.send(prepared).is_err() {
                     return;
                 }
             }

@@ -12,6 +12,7 @@
 
 mod loader;
 mod objective;
+mod ranks;
 mod schedule;
 mod state;
 mod trainer;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use loader::Prepared;
 pub use objective::{Objectives, objective};
+pub use ranks::{Alone, Ranks};
 pub use schedule::Schedule;
 pub use trainer::{Ended, EpochReport, StepReport, Trainer, Watch};
 
@@ -37,6 +39,10 @@ pub struct TrainConfig {
     /// The number of images in a step. Images that do not fill a batch at the end of an epoch are left
     /// out until the next shuffle.
     pub batch_size: usize,
+    /// Into how many parts of the same size a batch is cut, each with norm statistics of its own. Several processes share them, and the
+    /// result depends on the parts and not on the processes.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shards: usize,
     /// The highest learning rate.
     pub learning_rate: f64,
     /// The number of epochs over which the learning rate rises from zero to its highest value.
@@ -76,6 +82,15 @@ pub enum Rule {
     Adam,
 }
 
+fn one() -> usize {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_one(count: &usize) -> bool {
+    *count == 1
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -99,6 +114,7 @@ impl TrainConfig {
             objective,
             epochs,
             batch_size: if joint { 256 } else { 128 },
+            shards: 1,
             learning_rate: 0.1,
             warm_up_epochs: 1.0,
             schedule: Schedule::Cosine { floor: 1e-3 },
@@ -147,6 +163,10 @@ impl TrainConfig {
         };
         check(self.epochs > 0, "`epochs` must be at least 1");
         check(self.batch_size > 0, "`batch_size` must be at least 1");
+        check(
+            self.shards > 0 && self.batch_size.is_multiple_of(self.shards),
+            "`shards` must be at least 1 and divide `batch_size`",
+        );
         let rate = self.learning_rate;
         check(
             rate.is_finite() && rate > 0.0,

@@ -6,11 +6,13 @@ use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use burn::module::Module;
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
 
 use super::loader::{Division, Loader, Prepared};
 use super::objective::{objective, right};
+use super::ranks::{self, Alone, Ranks, add_in_order, own_shards};
 use super::state::{Tally, TrainingHeader};
 use super::{Rule, TrainConfig};
 use crate::backbone::{
@@ -199,7 +201,21 @@ impl Trainer {
         save_every: usize,
         watch: &mut dyn Watch,
     ) -> Result<Ended> {
+        self.run_among(&Alone, data, path, save_every, watch)
+    }
+
+    /// Runs in the same way as one of several processes, each of which calls this with the same arguments. They share the
+    /// [shards](TrainConfig::shards) of every batch. The first one saves the state, and its watch alone can stop the run.
+    pub fn run_among(
+        &mut self,
+        ranks: &dyn Ranks,
+        data: &dyn Dataset,
+        path: &Path,
+        save_every: usize,
+        watch: &mut dyn Watch,
+    ) -> Result<Ended> {
         let config = self.state.config.clone();
+        ranks::check(ranks, config.shards)?;
         let input = self.state.input.clone();
         let division = Division::new(data.len(), &config)?;
         let steps = division.steps(&config) * config.epochs;
@@ -210,6 +226,7 @@ impl Trainer {
             division: &division,
             input: &input,
             device: &device,
+            shards: own_shards(ranks, config.shards),
         };
         let first = self.state.step;
         std::thread::scope(|scope| {
@@ -217,14 +234,15 @@ impl Trainer {
             scope.spawn(move || loader.run(first, &sender));
             let mut start = Instant::now();
             for prepared in receiver {
-                let report = self.learn(prepared?, &division, steps)?;
+                let report = self.learn(ranks, prepared?, &division, steps)?;
                 let epoch_over = report.step.is_multiple_of(division.steps(&config));
                 if epoch_over {
                     self.end_epoch(data, &division, start.elapsed().as_secs_f64(), watch)?;
                     start = Instant::now();
                 }
-                let stopped = watch.step(&report).is_break();
-                if epoch_over || stopped || report.step.is_multiple_of(save_every.max(1)) {
+                let stopped = ranks::agree(ranks, watch.step(&report).is_break())?;
+                let due = epoch_over || stopped || report.step.is_multiple_of(save_every.max(1));
+                if due && ranks.rank() == 0 {
                     self.save(path)?;
                 }
                 if stopped && report.step < steps {
@@ -240,23 +258,20 @@ impl Trainer {
         self.state.save(path, &self.network(), &self.optimiser)
     }
 
-    /// Takes one step on a prepared batch.
+    /// Takes one step on the prepared shards of a batch.
     fn learn(
         &mut self,
-        prepared: Prepared,
+        ranks: &dyn Ranks,
+        prepared: Vec<Prepared>,
         division: &Division,
         steps: usize,
     ) -> Result<StepReport> {
-        let prepared = Prepared {
-            images: Tensor::from_inner(prepared.images),
-            turned: prepared
-                .turned
-                .map(|(images, turns)| (Tensor::from_inner(images), turns)),
-            ..prepared
-        };
-        let made = objective(self.learning(), prepared, &self.state.config);
-        let loss = scalar(&made.loss);
-        let auxiliary = made.auxiliary.as_ref().map_or(0.0, scalar);
+        let Step {
+            loss,
+            auxiliary,
+            right,
+            gradients,
+        } = self.descend(ranks, prepared)?;
         let epoch = self.state.step / division.steps(&self.state.config);
         if !loss.is_finite() {
             return Err(Error::Diverged {
@@ -269,15 +284,56 @@ impl Trainer {
         let rate = self.learning_rate(division);
         // Taken and not cloned: weights that nobody else holds are updated where they are.
         let network = self.network.take().expect("the network is put back");
-        self.network = Some(self.optimiser.step(rate, network, &made.loss));
+        let network = self.optimiser.step_along(rate, network, gradients);
+        self.network = Some(ranks::share_buffers(ranks, network)?);
         self.state.step += 1;
-        self.state.tally.add(loss, auxiliary, made.right);
+        self.state.tally.add(loss, auxiliary, right);
         Ok(StepReport {
             step: self.state.step,
             steps,
             epoch,
             loss,
             error_percent: self.state.tally.error_percent(),
+        })
+    }
+
+    /// Computes the gradient of a batch: of its only shard, or of this process's shards and with the others the mean over all.
+    fn descend(&self, ranks: &dyn Ranks, prepared: Vec<Prepared>) -> Result<Step> {
+        let shards = self.state.config.shards;
+        let own = own_shards(ranks, shards);
+        let mut first = None;
+        let mut parts = Vec::with_capacity(own.len());
+        for (shard, prepared) in own.into_iter().zip(prepared) {
+            // A copy takes the running statistics of the other shards with it when it goes.
+            let copy = (shard > 0).then(|| self.learning().clone());
+            let network = copy.as_ref().unwrap_or(self.learning());
+            let step = Step::new(network, prepared, &self.state.config);
+            if shards == 1 {
+                return Ok(step);
+            }
+            let mut numbers = ranks::flattened(network, &step.gradients);
+            numbers.extend([
+                step.loss as f32,
+                step.auxiliary as f32,
+                step.right.0 as f32,
+                step.right.1 as f32,
+            ]);
+            parts.push(numbers);
+            first.get_or_insert(step);
+        }
+        let mut sums = add_in_order(ranks, shards, parts)?;
+        let counts = sums.split_off(sums.len() - 4);
+        let step = first.expect("every process has a shard");
+        Ok(Step {
+            loss: f64::from(counts[0]) / shards as f64,
+            auxiliary: f64::from(counts[1]) / shards as f64,
+            right: (counts[2] as usize, counts[3] as usize),
+            gradients: ranks::unflattened(
+                self.learning(),
+                step.gradients,
+                &sums,
+                1.0 / shards as f32,
+            ),
         })
     }
 
@@ -357,6 +413,34 @@ impl Trainer {
             error: Some(percent(rightly, ids.len())),
             rotation: rotates.then(|| percent(turned_rightly, 4 * ids.len())),
         })
+    }
+}
+
+/// What one backward pass found.
+struct Step {
+    loss: f64,
+    auxiliary: f64,
+    /// How many images were classified rightly, and how many there were.
+    right: (usize, usize),
+    gradients: GradientsParams,
+}
+
+impl Step {
+    fn new(network: &Network, prepared: Prepared, config: &TrainConfig) -> Self {
+        let prepared = Prepared {
+            images: Tensor::from_inner(prepared.images),
+            turned: prepared
+                .turned
+                .map(|(images, turns)| (Tensor::from_inner(images), turns)),
+            ..prepared
+        };
+        let made = objective(network, prepared, config);
+        Self {
+            loss: scalar(&made.loss),
+            auxiliary: made.auxiliary.as_ref().map_or(0.0, scalar),
+            right: made.right,
+            gradients: GradientsParams::from_grads(made.loss.backward(), network),
+        }
     }
 }
 

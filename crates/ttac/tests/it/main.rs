@@ -52,6 +52,9 @@ mod augment;
 /// Training: the same bits with and without interruption, and every way a run can go wrong.
 mod train;
 
+/// What several machines share.
+mod many_machines;
+
 /// Losses and joint training against PyTorch.
 mod objectives;
 
