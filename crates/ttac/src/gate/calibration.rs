@@ -78,6 +78,9 @@ pub struct Calibration {
     pub counts: Vec<u64>,
     /// What is known of each score that the gate bets on: the energy, then the doubt.
     pub measures: Vec<Measure>,
+    /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones. None in files of older
+    /// versions.
+    pub entropies: Vec<f32>,
     /// Logits that are less than this apart are taken for those of one image shown again. It is the 1% quantile of
     /// the Euclidean distance between an image and the next one of the same predicted class, and zero if there are
     /// fewer than 100 such pairs.
@@ -93,9 +96,6 @@ pub struct Measure {
     pub scores: Vec<Vec<f32>>,
     /// The scores of all classes in ascending order: all of them, or 10,000 evenly spaced ones.
     pub pooled: Vec<f32>,
-    /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones. None in files of older
-    /// versions.
-    pub entropies: Vec<f32>,
     /// The mean payoffs that the limit was made of.
     pub groups: Vec<PayoffGroup>,
     /// The limit `c`: the largest `mean + 2 standard_error` of a group, plus the tolerance of the images, plus 0.05

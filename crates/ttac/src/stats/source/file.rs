@@ -70,6 +70,9 @@ struct CalibrationHeader {
     labelled: bool,
     counts: Vec<u64>,
     measures: Vec<MeasureHeader>,
+    /// Files of older versions have none.
+    #[serde(default)]
+    entropies: usize,
     nearness: f64,
 }
 
@@ -80,9 +83,6 @@ struct MeasureHeader {
     score: Score,
     kept: Vec<usize>,
     pooled: usize,
-    /// Files of older versions have none.
-    #[serde(default)]
-    entropies: usize,
     groups: Vec<PayoffGroup>,
     limit: f64,
 }
