@@ -36,13 +36,18 @@ impl Job {
 
     /// Ends this process's part. If it failed, the others are ended too: they would wait for it for ever.
     pub fn end(self, ended: anyhow::Result<()>) -> anyhow::Result<()> {
-        #[cfg(feature = "mpi")]
-        if let (Self::Mpi(universe), Err(error)) = (&self, &ended) {
-            use mpi::traits::Communicator;
-            crate::report(error);
-            universe.world().abort(2);
+        match self {
+            Self::Alone => ended,
+            #[cfg(feature = "mpi")]
+            Self::Mpi(universe) => {
+                use mpi::traits::Communicator;
+                if let Err(error) = &ended {
+                    crate::report(error);
+                    universe.world().abort(2);
+                }
+                ended
+            }
         }
-        ended
     }
 }
 

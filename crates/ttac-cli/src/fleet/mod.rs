@@ -54,7 +54,7 @@ impl About {
             program: PROGRAM.to_owned(),
             queue: format!("ttac-{}", unlike_any_other()),
         };
-        match store.create(ABOUT, serde_json::to_vec(&about)?)? {
+        match store.create(ABOUT, &serde_json::to_vec(&about)?)? {
             Created::Now => Ok(about),
             Created::Before => {
                 Self::load(store)?.context("what the store says about itself was removed")

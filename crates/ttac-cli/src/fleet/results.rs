@@ -24,7 +24,7 @@ pub fn write(
     features: Option<&FeatureRecord>,
     replace: Replace,
 ) -> anyhow::Result<()> {
-    let put = |name: &str, bytes: Vec<u8>| match replace {
+    let put = |name: &str, bytes: &[u8]| match replace {
         Replace::Yes => store.put(name, bytes),
         Replace::No => store.create(name, bytes).map(|_| ()),
     };
@@ -33,10 +33,10 @@ pub fn write(
         let file = folder.path().join("features");
         features.save(&file)?;
         let beside = FeatureRecord::path_beside(Path::new(name));
-        put(&beside.to_string_lossy(), std::fs::read(&file)?)?;
+        put(&beside.to_string_lossy(), &std::fs::read(&file)?)?;
     }
     let json = serde_json::to_string(cell)?;
-    put(name, format!("{json}\n").into_bytes())?;
+    put(name, format!("{json}\n").as_bytes())?;
     Ok(())
 }
 

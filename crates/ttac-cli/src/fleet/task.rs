@@ -187,7 +187,7 @@ pub fn upload(store: &Store, task: &Task) -> anyhow::Result<()> {
         let name = in_store(digest);
         if !store.has(&name)? {
             let bytes = std::fs::read(path).map_err(ttac::Error::io("read", path))?;
-            store.create(&name, bytes)?;
+            store.create(&name, &bytes)?;
         }
     }
     Ok(())

@@ -60,7 +60,7 @@ impl Note {
 
     fn write(&self, store: &Store) -> ttac_fleet::Result<()> {
         let bytes = serde_json::to_vec(&self.content).expect("a note is plain JSON");
-        store.put(&self.name, bytes)
+        store.put(&self.name, &bytes)
     }
 }
 
@@ -96,7 +96,7 @@ pub fn list_as_failed(
         problem: last.unwrap_or_else(|| "every worker that tried it died".to_owned()),
     };
     let bytes = serde_json::to_vec(&failed).expect("a list is plain JSON");
-    store.put(&failure(digest), bytes)?;
+    store.put(&failure(digest), &bytes)?;
     Ok(failed)
 }
 

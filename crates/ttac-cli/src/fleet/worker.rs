@@ -79,7 +79,7 @@ impl<'a> Worker<'a> {
             self.name, self.store
         ));
         let ended = self.work();
-        drop(voice);
+        voice.end();
         self.queue.leave(&self.name);
         ended?;
         Ok(self.done)
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        drop(lease);
+        lease.end();
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl<'a> Worker<'a> {
                     here.model = self.inputs.find(&self.store, &chunk.model, digest)?;
                 }
                 let bytes = here.features(self.device)?;
-                patiently(|| self.store.create(&task.name, bytes.clone()))?;
+                patiently(|| self.store.create(&task.name, &bytes))?;
                 Ok(Outcome::Stored(format!(
                     "{} bytes of features",
                     bytes.len()
@@ -283,7 +283,7 @@ impl<'a> Worker<'a> {
         let file = folder.path().join("checkpoint");
         state.save(&file)?;
         self.store
-            .put(&checkpoint(&task.digest), std::fs::read(&file)?)?;
+            .put(&checkpoint(&task.digest), &std::fs::read(&file)?)?;
         forget(&self.store, &task.digest)?;
         Ok(())
     }

@@ -377,6 +377,13 @@ impl Delivery {
 /// Something that is said again and again until this is dropped.
 pub struct Lease(JoinHandle<()>);
 
+impl Lease {
+    /// Says it no longer.
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         self.0.abort();

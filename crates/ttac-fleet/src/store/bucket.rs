@@ -71,12 +71,12 @@ impl Bucket {
         Ok(self.unless_absent(found)?.is_some())
     }
 
-    pub fn create(&self, name: &str, bytes: Vec<u8>) -> Result<Created> {
+    pub fn create(&self, name: &str, bytes: &[u8]) -> Result<Created> {
         let options = PutOptions::from(PutMode::Create);
         let path = self.path(name);
         let put = self
             .client
-            .put_opts(&path, Bytes::from(bytes).into(), options);
+            .put_opts(&path, Bytes::copy_from_slice(bytes).into(), options);
         match runtime().block_on(put) {
             Ok(_) => Ok(Created::Now),
             Err(
@@ -87,9 +87,9 @@ impl Bucket {
         }
     }
 
-    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path(name);
-        let put = self.client.put(&path, Bytes::from(bytes).into());
+        let put = self.client.put(&path, Bytes::copy_from_slice(bytes).into());
         runtime()
             .block_on(put)
             .map_err(|error| self.error(&error))?;

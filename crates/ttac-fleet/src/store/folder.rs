@@ -115,7 +115,7 @@ mod tests {
         let created: Vec<Created> = std::thread::scope(|scope| {
             let one = |number: u8| {
                 let store = Store::folder(folder.path());
-                scope.spawn(move || store.create("a/b", vec![number; 100_000]).unwrap())
+                scope.spawn(move || store.create("a/b", &vec![number; 100_000]).unwrap())
             };
             let all: Vec<_> = (0..8).map(one).collect();
             all.into_iter().map(|one| one.join().unwrap()).collect()
@@ -135,12 +135,12 @@ mod tests {
         let store = Store::open(&address).unwrap();
         assert_eq!(store.get("x").unwrap(), None);
         assert_eq!(store.list("").unwrap(), [""; 0]);
-        store.put("y/z", vec![1]).unwrap();
-        store.put("x", vec![1]).unwrap();
-        store.put("x", vec![2]).unwrap();
+        store.put("y/z", &[1]).unwrap();
+        store.put("x", &[1]).unwrap();
+        store.put("x", &[2]).unwrap();
         assert_eq!(store.get("x").unwrap(), Some(vec![2]));
         assert_eq!(store.list("").unwrap(), ["x"]);
-        assert_eq!(store.create("x", vec![3]).unwrap(), Created::Before);
+        assert_eq!(store.create("x", &[3]).unwrap(), Created::Before);
         store.remove("x").unwrap();
         store.remove("x").unwrap();
         assert!(!store.has("x").unwrap() && store.has("y/z").unwrap());

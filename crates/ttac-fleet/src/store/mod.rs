@@ -103,18 +103,18 @@ impl Store {
     }
 
     /// Writes a file that is not there yet. Of several who try at once, one succeeds.
-    pub fn create(&self, name: &str, bytes: Vec<u8>) -> Result<Created> {
+    pub fn create(&self, name: &str, bytes: &[u8]) -> Result<Created> {
         match &self.0 {
-            Kind::Folder(folder) => folder.create(name, &bytes),
+            Kind::Folder(folder) => folder.create(name, bytes),
             #[cfg(feature = "s3")]
             Kind::Bucket(bucket) => bucket.create(name, bytes),
         }
     }
 
     /// Writes a file in place of what was there.
-    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
         match &self.0 {
-            Kind::Folder(folder) => folder.put(name, &bytes),
+            Kind::Folder(folder) => folder.put(name, bytes),
             #[cfg(feature = "s3")]
             Kind::Bucket(bucket) => bucket.put(name, bytes),
         }

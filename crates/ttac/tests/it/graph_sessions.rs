@@ -97,10 +97,10 @@ fn lacks(network: &str, method: &str) -> Option<&'static str> {
         (_, "ttt-r") => Some("rotation"),
         (_, "ttt++" | "ttac+contrastive") => Some("projection"),
         ("vit_timm" | "resnet_gn" | "squeeze_like", "bn" | "tribe") => Some("batch norms"),
-        ("squeeze_like", "rotta" | "petta" | "note") => Some("norms"),
         (
             "squeeze_like",
-            "tent" | "rpl" | "eta" | "eata" | "rdumb" | "sar" | "deyo" | "poem" | "roid" | "cmf",
+            "rotta" | "petta" | "note" | "tent" | "rpl" | "eta" | "eata" | "rdumb" | "sar" | "deyo"
+            | "poem" | "roid" | "cmf",
         ) => Some("norms"),
         (
             "squeeze_like",
