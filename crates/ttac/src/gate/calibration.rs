@@ -78,8 +78,7 @@ pub struct Calibration {
     pub counts: Vec<u64>,
     /// What is known of each score that the gate bets on: the energy, then the doubt.
     pub measures: Vec<Measure>,
-    /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones. None in files of older
-    /// versions.
+    /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones.
     pub entropies: Vec<f32>,
     /// Logits that are less than this apart are taken for those of one image shown again. It is the 1% quantile of
     /// the Euclidean distance between an image and the next one of the same predicted class, and zero if there are

@@ -9,8 +9,9 @@
 //!
 //! An image has two scores. Its energy, `s = -ln sum_k exp(logit_k)`, is high where all logits are low. Its doubt is the
 //! logarithm of the odds against the predicted class `k`, `s = ln sum_{j != k} exp(logit_j) - logit_k`, and is high where
-//! another class is nearly as likely. Both grow where a network is unsure, but not alike: blurred images leave the energy
-//! of some networks where it was and raise the doubt, and bright images do the reverse. A [`Calibration`] holds for each
+//! another class is nearly as likely. Both grow where a network is unsure, but not alike: blur hardly
+//! raises the energy of some networks and does raise their doubt, and saturated colours show in the energy first. A
+//! [`Calibration`] holds for each
 //! score the sorted values of source images for each predicted class `k`, `n_k` of them. The position of a new score among
 //! those of its predicted class is
 //!

@@ -136,4 +136,14 @@ mod tests {
             assert!((found - (0.9 / 3.0 + 0.1 * mean)).abs() < 1e-7);
         }
     }
+
+    #[test]
+    fn an_average_of_other_classes_is_refused() {
+        let average = AveragePrediction::uniform(3);
+        average.check_saved(&AveragePrediction::uniform(3)).unwrap();
+        for classes in [0, 2, 4] {
+            let saved = AveragePrediction::uniform(classes);
+            assert!(average.check_saved(&saved).is_err(), "{classes}");
+        }
+    }
 }

@@ -170,6 +170,7 @@ impl Method for Ttac {
                 found: describe(size(&state)),
             });
         }
+        self.state.novelty.check_saved(&state.novelty)?;
         self.state = state;
         Ok(())
     }

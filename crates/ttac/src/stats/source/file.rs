@@ -70,8 +70,6 @@ struct CalibrationHeader {
     labelled: bool,
     counts: Vec<u64>,
     measures: Vec<MeasureHeader>,
-    /// Files of older versions have none.
-    #[serde(default)]
     entropies: usize,
     nearness: f64,
 }
@@ -367,10 +365,7 @@ fn take_calibration(arrays: &mut Arrays, header: CalibrationHeader) -> Result<Ca
     });
     let calibration = Calibration {
         measures: measures.collect::<Result<_>>()?,
-        entropies: match header.entropies {
-            0 => Vec::new(),
-            count => singles(arrays, "calibration.entropies", count)?,
-        },
+        entropies: singles(arrays, "calibration.entropies", header.entropies)?,
         data: header.data,
         images: header.images,
         samples: header.samples,
