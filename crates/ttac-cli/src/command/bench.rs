@@ -20,7 +20,7 @@ use super::plan::{Plan, PlannedRow};
 use super::{print, resident_megabytes};
 use crate::args::{Bench, Options};
 use crate::fleet::results::{self, Replace};
-use crate::fleet::status::{self, Status};
+use crate::fleet::status;
 use crate::fleet::submit;
 use crate::follow::CellJournal;
 use crate::progress::{Progress, Unit, say};
@@ -140,8 +140,7 @@ impl Runs {
         device: &Device,
     ) -> anyhow::Result<()> {
         if args.fleet.status {
-            let queue = status::queue_of(self, address)?;
-            let status = Status::ask(self, &queue)?;
+            let status = status::now(self, address)?;
             return print(options.json, &status.to_json(), &status.to_text());
         }
         let all = self.part((1, 1));

@@ -14,6 +14,9 @@ use crate::command::bench::Runs;
 use crate::interrupt;
 use crate::progress::{Progress, Unit, say};
 
+/// How many times silence is not believed.
+const SILENCES: usize = 5;
+
 /// The state of a grid that workers work on.
 pub struct Status {
     pub cells: usize,
@@ -89,6 +92,22 @@ impl Status {
 pub fn queue_of(runs: &Runs, address: &str) -> anyhow::Result<Queue> {
     let about = About::expect(runs.store())?;
     Ok(Queue::connect(address, &about.queue)?)
+}
+
+/// Asks once, for a user who waits for the answer. Brokers that elect a leader are silent for some seconds, so silence is believed
+/// only when it lasts.
+pub fn now(runs: &Runs, address: &str) -> anyhow::Result<Status> {
+    let mut silences = 0;
+    loop {
+        let status = queue_of(runs, address).and_then(|queue| Status::ask(runs, &queue));
+        match status {
+            Err(error) if super::worker::is_away(&error) && silences < SILENCES => {
+                silences += 1;
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            status => return status,
+        }
+    }
 }
 
 /// Shows how far the workers have come, until every cell is done or has failed.

@@ -76,7 +76,9 @@ pub struct Calibration {
     pub labelled: bool,
     /// How many images were predicted to be of each class.
     pub counts: Vec<u64>,
-    /// What is known of each score that the gate bets on: the energy, then the doubt.
+    /// What is known of each score that the gate bets on: the energy, the doubt, and the sureness unless the images were
+    /// varied as in training. A network is surer of images as they are than of varied ones, so that these say nothing
+    /// about how sure it may be.
     pub measures: Vec<Measure>,
     /// The entropies of the predictions in ascending order, in nats: all of them, or 10,000 evenly spaced ones.
     pub entropies: Vec<f32>,
@@ -126,6 +128,10 @@ impl Calibration {
         let unlabelled = labels.map_or(UNLABELLED_TOLERANCE, |_| 0.0);
         let tolerance = images.tolerance() + unlabelled;
         let entropies = sorted(logits.chunks_exact(num_classes).map(entropy));
+        let scores: &[Score] = match images {
+            CalibrationImages::TrainingVaried => &[Score::Energy, Score::Doubt],
+            _ => &[Score::Energy, Score::Doubt, Score::Sureness],
+        };
         let measure = |score| Measure::new(score, logits, num_classes, labels, tolerance);
         Ok(Self {
             data: String::new(),
@@ -134,7 +140,7 @@ impl Calibration {
             labelled: labels.is_some(),
             counts,
             entropies: thinned(&entropies, MOST_POOLED),
-            measures: vec![measure(Score::Energy), measure(Score::Doubt)],
+            measures: scores.iter().map(|&score| measure(score)).collect(),
             nearness: nearness(logits, num_classes),
         })
     }

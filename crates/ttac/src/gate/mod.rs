@@ -7,10 +7,12 @@
 //!
 //! # From logits to a payoff
 //!
-//! An image has two scores. Its energy, `s = -ln sum_k exp(logit_k)`, is high where all logits are low. Its doubt is the
+//! An image has three scores. Its energy, `s = -ln sum_k exp(logit_k)`, is high where all logits are low. Its doubt is the
 //! logarithm of the odds against the predicted class `k`, `s = ln sum_{j != k} exp(logit_j) - logit_k`, and is high where
 //! another class is nearly as likely. Both grow where a network is unsure, but not alike: blur hardly
-//! raises the energy of some networks and does raise their doubt, and saturated colours show in the energy first. A
+//! raises the energy of some networks and does raise their doubt, and saturated colours show in the energy first. Its
+//! sureness, the energy with its sign turned, grows where a network is surer than it ever was on its own images: a network
+//! of point clouds is, where stray points surround the object, and is wrong nine times of ten. A
 //! [`Calibration`] holds for each
 //! score the sorted values of source images for each predicted class `k`, `n_k` of them. The position of a new score among
 //! those of its predicted class is
@@ -33,7 +35,7 @@
 //! R_j <- min((R_j + 1) (1 + l_j / c (g - c)), 1e30),    starting from R_j = 0
 //! ```
 //!
-//! and opens when the mean of all eight reaches the `alarm` of [`GateConfig`]. In words: every image brings one new
+//! and opens when the mean of all twelve reaches the `alarm` of [`GateConfig`]. In words: every image brings one new
 //! unit of money into each game, and all the money there is bets that payoffs are above the limit.
 //!
 //! # Why false alarms are rare
@@ -62,7 +64,7 @@
 //! B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30),    starting from B_j = 0
 //! ```
 //!
-//! and closes when the means of both scores have reached `back`. By the same argument, a stream whose payoffs are above the limit on
+//! and closes when the means of all scores have reached `back`. By the same argument, a stream whose payoffs are above the limit on
 //! average, whatever came before, stays open for at least `back` images on average. What a method has learned should
 //! be kept when the gate closes, because corrupted streams contain stretches on which the source is good enough.
 

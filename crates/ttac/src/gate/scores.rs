@@ -21,6 +21,9 @@ pub enum Score {
     Energy,
     /// The [`doubt`], which is high where another class is nearly as likely as the predicted one, however high all logits are.
     Doubt,
+    /// The energy with its sign turned, which is high where a logit is higher than the source knows it: a network can be surer of images that
+    /// mean nothing to it than of its own.
+    Sureness,
 }
 
 impl Score {
@@ -28,6 +31,7 @@ impl Score {
         match self {
             Self::Energy => energy(logits),
             Self::Doubt => doubt(logits),
+            Self::Sureness => -energy(logits),
         }
     }
 }

@@ -91,6 +91,35 @@ fn a_gate_opens_by_either_score_and_closes_by_both() {
 }
 
 #[test]
+fn a_network_that_is_surer_than_on_its_own_images_opens_the_gate() {
+    // The largest logit lies between 0 and 20 on source images, and is 19 to 21 on those of the stream.
+    let rows = |from: f32, width: f32| -> Vec<f32> {
+        let logits = |image: usize| from + width * (image * 37 % 101) as f32 / 101.0;
+        (0..400)
+            .flat_map(|image| {
+                [(image % 2) as f32, 1.0 - (image % 2) as f32].map(|own| logits(image) + own * 3.0)
+            })
+            .collect()
+    };
+    let opens = |images| {
+        let source = rows(0.0, 20.0);
+        let calibration = Calibration {
+            nearness: 0.0,
+            ..Calibration::new(images, &source, 2, None).unwrap()
+        };
+        let config = GateConfig::default();
+        let mut state = GateState::new(&config);
+        assert!(!state.observe(&config, &calibration, &source, 2).open);
+        state
+            .observe(&config, &calibration, &rows(19.0, 2.0), 2)
+            .open
+    };
+    assert!(opens(CalibrationImages::HeldOut));
+    // Images as they are make a network surer than varied ones, so that this is no sign of a shift.
+    assert!(!opens(CalibrationImages::TrainingVaried));
+}
+
+#[test]
 fn payoffs_are_squared_positions_among_the_scores_of_the_predicted_class() {
     let [calibration] = &small().measures[..] else {
         unreachable!()

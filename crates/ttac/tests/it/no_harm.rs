@@ -407,7 +407,7 @@ fn anchors_keep_reference_and_calibration_in_their_file() {
         // The header is JSON, whose reader may miss the last bit.
         assert!((read.limit - written.limit).abs() < 1e-15);
     }
-    assert_eq!(read.measures.len(), 2);
+    assert_eq!(read.measures.len(), 3);
     let (loaded, saved) = (loaded.norms.unwrap(), anchors.norms.unwrap());
     assert_eq!(loaded.shares, saved.shares);
     for (loaded, saved) in loaded.layers.iter().zip(&saved.layers) {
