@@ -119,7 +119,7 @@ def test_settings_change_constants(shipped):
         ({"queu": 512}, "`ttac` has no setting `queu`; did you mean `queue`?"),
         ({"filter": {"posterior_treshold": 0.8}}, "did you mean `posterior_threshold`?"),
         ({"method": "tend"}, "did you mean `tent`?"),
-        ({"preset": "save"}, "`preset`: unknown variant `save`, expected one of `released`, `recommended`, `safe`"),
+        ({"preset": "save"}, "`preset`: unknown variant `save`, expected one of `released`, `recommended`, `recommended-0.1`"),
         ({"guard": "panic"}, "`guard`: unknown variant `panic`"),
         ({"source_gate": "ajar"}, "`source_gate`: unknown variant `ajar`"),
         ({"shares": "old"}, "`shares`: unknown variant `old`"),
@@ -156,7 +156,7 @@ def test_the_gate_keeps_the_source_in_charge(shipped, stream):
     held_out, _ = ttac.load_data("shapes10", count=512)
     anchors = ttac.Anchors.collect(model, [(images, labels)], held_out=[held_out])
     assert anchors.is_calibrated
-    session = ttac.Session(model, anchors, preset="safe")
+    session = ttac.Session(model, anchors, preset="recommended")
     clean, _ = ttac.load_data("shapes10", count=64)
     answer = session.observe(clean)
     assert answer.gate is not None and not answer.gate.open and answer.learned.updates == 0

@@ -8,7 +8,6 @@ use pyo3::types::{PyList, PyTuple};
 use serde_json::Value;
 use ttac::SourceStatistics;
 use ttac::burn::tensor::Device;
-use ttac::checkpoint::Augmentation;
 use ttac::data::{Batch, Dataset, InMemory, SampleId, Samples, SetInfo};
 use ttac::stats::{AnchorConfig, calibrate, collect};
 
@@ -53,17 +52,16 @@ impl Anchors {
     /// `batches` is any iterable of `(images, labels)` or of images alone; images are uint8 `[n, height, width, 3]`, or
     /// tensors of PyTorch. All images are kept, as bytes, until the anchors are made. `labels` says whether classes are the
     /// network's own predictions (`predicted`) or those of `batches` (`true`). `held_out`, images that the network was not
-    /// trained on, calibrate the gate of the preset `safe`. `transform` varies the images; without it, they are varied as in
-    /// training where the model says how.
+    /// trained on, calibrate the gate of the preset `recommended`. `transform` varies the images; without it, they are taken as they are.
     #[staticmethod]
-    #[pyo3(signature = (model, batches, *, held_out=None, labels="predicted", transform=None, class_covariance="full", rank=None, batch_size=250, seed=0, name="python"))]
+    #[pyo3(signature = (model, batches, *, held_out=None, labels="predicted", transform="none", class_covariance="full", rank=None, batch_size=250, seed=0, name="python"))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn collect(
         model: &Bound<'_, Model>,
         batches: &Bound<'_, PyAny>,
         held_out: Option<&Bound<'_, PyAny>>,
         labels: &str,
-        transform: Option<&str>,
+        transform: &str,
         class_covariance: &str,
         rank: Option<usize>,
         batch_size: usize,
@@ -74,13 +72,8 @@ impl Anchors {
         if batch_size == 0 {
             return Err(invalid("`batch_size`: expected at least 1, found 0"));
         }
-        let transform = match (transform, model.get().header().augmentation) {
-            (Some(name), _) => parse("transform", Value::from(name))?,
-            (None, Augmentation::Unknown) => Augmentation::None,
-            (None, known) => known,
-        };
         let config = AnchorConfig {
-            transform,
+            transform: parse("transform", Value::from(transform))?,
             labels: parse("labels", Value::from(labels))?,
             class_covariance: parse("class_covariance", Value::from(class_covariance))?,
             rank,

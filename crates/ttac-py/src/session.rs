@@ -41,15 +41,15 @@ const OPTIONS: [&str; 13] = [
 
 /// A classifier that answers an unlabelled stream and learns from it.
 ///
-/// `method` and `preset` (`recommended`, `released` or `safe`) choose the constants, and further keyword arguments change
+/// `method` and `preset` (`recommended`, `recommended-0.1` or `released`) choose the constants, and further keyword arguments change
 /// them: `Session(model, method="tent", learning_rate=0.0005)`. Constants inside of others come as a dictionary,
 /// `filter={"posterior_threshold": 0.8}`. An unknown name is an error that names the nearest.
 ///
 /// `queue` recent samples are learned from again, `queue_epochs` times for each batch, in steps of `minibatch` samples; with 0
 /// each batch is learned from once. `predict_first` answers before it learns. `guard` is what happens when adaptation goes
 /// wrong: `warn`, `stop` or `reset`, or a dictionary with bounds. `source_gate` keeps the source in charge while the stream
-/// fits it: `auto`, `open` or `off`; the preset `safe` has `auto`. `shares` corrects answers by the shares of the classes among
-/// recent samples: `recent`, `lame` to agree with similar samples of the batch as well, or `off`; the preset `safe` has `recent`. With `arrival_rate`, in samples per second, batches that come
+/// fits it: `auto`, `open` or `off`; the preset `recommended` has `auto`. `shares` corrects answers by the shares of the classes among
+/// recent samples: `recent`, `lame` to agree with similar samples of the batch as well, or `off`; the preset `recommended` has `recent`. With `arrival_rate`, in samples per second, batches that come
 /// while the session is busy are answered and not learned from. `seed` is that of the order in a queue and of varied copies.
 ///
 /// A session belongs to one thread at a time: a call while another thread is inside is a `RuntimeError`, and changes nothing.
@@ -159,8 +159,8 @@ impl Session {
                 Some(word @ Value::String(_)) => Guard::with_action(parse("guard", word)?),
                 Some(fields) => parse("guard", fields)?,
             },
-            gate: GateChoice::config(word("source_gate", source_gate)?, preset),
-            shares: SharesChoice::config(word("shares", shares)?, preset),
+            gate: GateChoice::config(word("source_gate", source_gate)?, method, preset),
+            shares: SharesChoice::config(word("shares", shares)?, method, preset),
             arrival_rate,
             seed,
             ..Protocol::default()

@@ -42,7 +42,8 @@ pub struct Adapt {
     #[arg(long, value_name = "NAME", default_value = "ttac")]
     pub method: String,
 
-    /// Whose constants: `recommended`, `released` by the authors, or `safe` for a stream that may be fine
+    /// Whose constants: `recommended`, which leave a stream alone that is fine; `recommended-0.1`, which
+    /// adapt from the first batch on; `released` by the authors
     #[arg(long, value_name = "NAME", default_value = "recommended", value_parser = json_value::<Preset>)]
     pub preset: Preset,
 
@@ -93,7 +94,8 @@ pub struct Adapt {
     pub guard: GuardAction,
 
     /// Whether a gate keeps the source in charge while the stream fits it: `auto` closed at the start,
-    /// `open` at the start, `off`; default `auto` with the preset `safe`, else `off`
+    /// `open` at the start, `off`; default `auto` with the preset `recommended`,
+    /// else `off`
     #[arg(long, value_name = "KIND", value_parser = json_value::<GateChoice>)]
     pub gate: Option<GateChoice>,
 
@@ -103,7 +105,7 @@ pub struct Adapt {
 
     /// Whether answers are corrected by the shares of the classes among recent images: `recent`,
     /// `lame` to agree with similar images of the batch as well, `off`; default `recent` with the
-    /// preset `safe`, else `off`
+    /// preset `recommended`, else `off`
     #[arg(long, value_name = "KIND", value_parser = json_value::<SharesChoice>)]
     pub shares: Option<SharesChoice>,
 

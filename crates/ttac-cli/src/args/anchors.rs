@@ -35,10 +35,9 @@ pub struct Anchors {
     #[arg(long, short, value_name = "FILE", required_unless_present = "estimate")]
     pub out: Option<PathBuf>,
 
-    /// How images are varied; default as the model was trained (`none` if that is unknown). The
-    /// released program always takes `resized-crop-flip`
-    #[arg(long, value_name = "KIND", value_parser = json_value::<Augmentation>)]
-    pub transform: Option<Augmentation>,
+    /// How images are varied. The released program always takes `resized-crop-flip`
+    #[arg(long, value_name = "KIND", default_value = "none", value_parser = json_value::<Augmentation>)]
+    pub transform: Augmentation,
 
     /// Where classes come from: `predicted` by the model, as released, or `true` labels
     #[arg(long, value_name = "KIND", default_value = "predicted", value_parser = json_value::<SourceLabels>)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use ttac::Error;
 use ttac::backbone::{Backbone, NormMode};
 use ttac::burn::tensor::Device;
-use ttac::checkpoint::{Augmentation, Checkpoint, Header, fingerprint};
+use ttac::checkpoint::{Checkpoint, Header, fingerprint};
 use ttac::data::{Dataset, DatasetExt, OpenOptions, Part, Split};
 use ttac::gate::{Calibration, looks_trained_on};
 use ttac::norms::NormReference;
@@ -38,7 +38,7 @@ pub fn run(args: &Anchors, options: &Options) -> anyhow::Result<()> {
         return print(options.json, &result, &text);
     }
     let data = images(args, header)?;
-    let config = config(args, header.augmentation);
+    let config = config(args);
     let digest = fingerprint(&header.architecture, network);
     let start = Instant::now();
     let elsewhere = elsewhere(args, &config, network, data.as_ref())?;
@@ -279,17 +279,10 @@ fn warn_if_trained_on(
     Ok(())
 }
 
-/// The constants that were asked for. Images are varied as in training unless told otherwise.
-fn config(args: &Anchors, trained_with: Augmentation) -> AnchorConfig {
-    let transform = args.transform.unwrap_or(match trained_with {
-        Augmentation::Unknown => {
-            say("how this model's training images were varied is not recorded; taking them as they are");
-            Augmentation::None
-        }
-        known => known,
-    });
+/// The constants that were asked for.
+fn config(args: &Anchors) -> AnchorConfig {
     AnchorConfig {
-        transform,
+        transform: args.transform,
         labels: args.labels,
         class_covariance: args.class_covariance,
         rank: args.rank,

@@ -26,7 +26,7 @@ const ANCHORS: &[u8] = include_bytes!("../../../../assets/shapes10/anchors.safet
 const NEXT: &str = "\
 The same with your own network and images, in three commands:
   ttac import NET.pt2 --normalise imagenet --out model.safetensors
-  ttac anchors --model model.safetensors --data image-folder --root SOURCE --out anchors.safetensors
+  ttac anchors --model model.safetensors --data image-folder --root SOURCE --calibrate HELD-OUT --out anchors.safetensors
   ttac adapt --model model.safetensors --anchors anchors.safetensors --data image-folder --root TARGET";
 
 pub fn run(args: &Demo, options: &Options) -> anyhow::Result<()> {

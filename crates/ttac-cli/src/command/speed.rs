@@ -163,7 +163,7 @@ fn adapt<B: Backbone + Sync + 'static>(
     device: &Device,
 ) -> anyhow::Result<Vec<f64>> {
     let (name, batch) = (args.method.as_str(), args.batch_size.get());
-    let mut config = MethodSpec::preset(name, Preset::Recommended, Setting::NoQueue)?;
+    let mut config = MethodSpec::preset(name, Preset::Earlier, Setting::NoQueue)?;
     if name.starts_with("ttac") {
         let covariance = serde_json::to_string(&args.covariance)?;
         config = config

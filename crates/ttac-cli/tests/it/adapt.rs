@@ -362,10 +362,12 @@ fn refuses_grid(world: &World, grid: &str, words: &[&str]) {
 fn a_report_is_a_page_that_needs_nothing_else() {
     let world = adapted();
     // So few samples of so young a network pass no filter.
-    let grid = GRID.replace("seed = [0, 1]", "features = 30").replace(
-        "\"filter.posterior_threshold\" = 0.5",
-        "\"filter.mode\" = \"none\"",
-    );
+    let grid = GRID
+        .replace("seed = [0, 1]", "features = 30\ngate = \"off\"")
+        .replace(
+            "\"filter.posterior_threshold\" = 0.5",
+            "\"filter.mode\" = \"none\"",
+        );
     std::fs::write(world.path("grid.toml"), grid).unwrap();
     world.stdout("bench grid.toml --out cells");
     let files = std::fs::read_dir(world.path("cells")).unwrap();
@@ -477,7 +479,9 @@ fn a_record_is_run_again_with_the_same_bits() {
 #[test]
 fn a_stream_at_a_speed_answers_late_batches_without_learning() {
     let world = adapted();
-    let result = world.json(&format!("{ADAPT} --speed 1e9 --log log --json"));
+    let result = world.json(&format!(
+        "{ADAPT} --preset recommended-0.1 --speed 1e9 --log log --json"
+    ));
     assert_eq!(
         result["late"], 160,
         "all but the first of five batches of 40"

@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn differences_are_named_by_their_path() {
-        let preset = MethodSpec::preset("ttac", Preset::Recommended, Setting::NoQueue).unwrap();
+        let preset = MethodSpec::preset("ttac", Preset::Earlier, Setting::NoQueue).unwrap();
         let changed = preset.with_field("filter.mode", "none").unwrap();
         let changed = changed.with_field("global_part", "l2").unwrap();
         let changed = changed.with_field("gradient_bound", "null").unwrap();

@@ -11,6 +11,7 @@ use crate::agreement::Agreement;
 use crate::data::Split;
 use crate::error::suggestion;
 use crate::gate::{GateConfig, GateStart};
+use crate::method::entry::adapts;
 use crate::method::{MethodSpec, Prediction, Preset};
 use crate::protocol::{Guard, Passes, Protocol, QueueConfig, Reset, Selection};
 use crate::shares::SharesConfig;
@@ -33,11 +34,11 @@ pub enum GateChoice {
 }
 
 impl GateChoice {
-    /// Returns the gate of a choice. Where nobody chose, the preset `safe` has one and the others do not.
-    pub fn config(choice: Option<Self>, preset: Preset) -> Option<GateConfig> {
+    /// Returns the gate of a choice. Where nobody chose, the preset `recommended` has one for every method that adapts, and the others do not.
+    pub fn config(choice: Option<Self>, method: &str, preset: Preset) -> Option<GateConfig> {
         let by_preset = match preset {
-            Preset::Safe => Self::Auto,
-            Preset::Released | Preset::Recommended => Self::Off,
+            Preset::Recommended if adapts(method) => Self::Auto,
+            _ => Self::Off,
         };
         let start = match choice.unwrap_or(by_preset) {
             Self::Off => return None,
@@ -64,11 +65,11 @@ pub enum SharesChoice {
 }
 
 impl SharesChoice {
-    /// Returns how answers are corrected. Where nobody chose, they are with the preset `safe` and not with the others.
-    pub fn config(choice: Option<Self>, preset: Preset) -> Option<SharesConfig> {
+    /// Returns how answers are corrected. Where nobody chose, those of every method that adapts are with the preset `recommended`, and not with the others.
+    pub fn config(choice: Option<Self>, method: &str, preset: Preset) -> Option<SharesConfig> {
         let by_preset = match preset {
-            Preset::Safe => Self::Recent,
-            Preset::Released | Preset::Recommended => Self::Off,
+            Preset::Recommended if adapts(method) => Self::Recent,
+            _ => Self::Off,
         };
         match choice.unwrap_or(by_preset) {
             Self::Recent => Some(SharesConfig::default()),
@@ -196,7 +197,7 @@ impl Default for Spec {
             frost_textures: None,
             skip_bad: false,
             method: "ttac".to_owned(),
-            preset: Preset::Recommended,
+            preset: Preset::default(),
             set: BTreeMap::new(),
             protocol: Family::PlainOnePass,
             queue: QueueConfig::default().capacity,
@@ -254,9 +255,9 @@ impl Spec {
         };
         // Many passes see the whole set at once, whatever the preset.
         let gate = self.gate.or(many.then_some(GateChoice::Off));
-        let gate = GateChoice::config(gate, self.preset);
+        let gate = GateChoice::config(gate, &self.method, self.preset);
         let shares = self.shares.or(many.then_some(SharesChoice::Off));
-        let shares = SharesChoice::config(shares, self.preset);
+        let shares = SharesChoice::config(shares, &self.method, self.preset);
         let protocol = Protocol {
             passes: if many {
                 Passes::Many {

@@ -9,6 +9,10 @@ use crate::{Error, Result};
 /// The shares `l_j` of the money that the four games bet.
 const SHARES: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
 
+/// An open gate looks at one image of so many. It may take longer to close than to open, and the source's scores, which nobody else needs
+/// while it is open, cost a forward pass.
+const OPEN_STRIDE: u64 = 4;
+
 /// Evidence never grows beyond this, so that it stays finite.
 const MOST_EVIDENCE: f64 = 1e30;
 
@@ -92,7 +96,7 @@ pub struct GateState {
     run: Option<Vec<f32>>,
     /// How many images were seen.
     images: u64,
-    /// How many of them made a bet.
+    /// How many of them made a bet. An open gate looks at every fourth image only.
     bets: u64,
     /// How many of them left the gate closed.
     closed: u64,
@@ -121,7 +125,7 @@ impl GateState {
         self.images
     }
 
-    /// Returns how many images made a bet; the others were almost equal to one before.
+    /// Returns how many images made a bet; the others were almost equal to one before, or came while an open gate did not look.
     pub fn bets(&self) -> u64 {
         self.bets
     }
@@ -150,8 +154,14 @@ impl GateState {
         }
     }
 
-    /// Watches the source network's logits of a batch, one row of `num_classes` for each image in the order of the
-    /// stream, before the batch is answered. How a stream is cut into batches makes no difference to the state.
+    /// Returns whether an open gate would look at the image that comes `after` so many others from now on.
+    pub fn looks_when_open(&self, after: usize) -> bool {
+        (self.images + after as u64).is_multiple_of(OPEN_STRIDE)
+    }
+
+    /// Watches the source network's logits of a batch of `count` images in the order of the stream, before the batch is answered.
+    /// `logits` is asked for the row of an image, counted from zero; while the gate is open, for every fourth one alone
+    /// ([`looks_when_open`](Self::looks_when_open)). How a stream is cut into batches makes no difference to the state.
     ///
     /// An image whose logits are nearer than [`Calibration::nearness`] to those of the first image of the current run,
     /// or equal to them, is taken for the same image and makes no bet. Any other image starts a new run and bets with
@@ -167,31 +177,30 @@ impl GateState {
     ///
     /// # Panics
     ///
-    /// If the calibration is of another number of classes, or the logits are no whole number of rows.
+    /// If the calibration is of another number of classes than a row.
     pub fn observe(
         &mut self,
         config: &GateConfig,
         calibration: &Calibration,
-        logits: &[f32],
-        num_classes: usize,
+        count: usize,
+        mut logits: impl FnMut(usize) -> Vec<f32>,
     ) -> Verdict {
-        let calibrated = calibration.counts.len();
-        assert_eq!(
-            num_classes, calibrated,
-            "classes of the batch and of the calibration"
-        );
-        assert!(
-            logits.len().is_multiple_of(num_classes),
-            "{} logits are no rows of {num_classes}",
-            logits.len()
-        );
         let (mut opened, mut closed) = (None, None);
-        for (image, row) in logits.chunks_exact(num_classes).enumerate() {
+        for image in 0..count {
+            let looks = !self.open || self.looks_when_open(0);
             self.images += 1;
-            if !self.repeats(row, calibration.nearness) {
-                let finite = row.iter().all(|logit| logit.is_finite());
-                self.run = finite.then(|| row.to_vec());
-                self.bet(calibration, row);
+            if !looks {
+                continue;
+            }
+            let row = logits(image);
+            assert_eq!(
+                row.len(),
+                calibration.counts.len(),
+                "classes of the batch and of the calibration"
+            );
+            if !self.repeats(&row, calibration.nearness) {
+                self.bet(calibration, &row);
+                self.run = row.iter().all(|logit| logit.is_finite()).then_some(row);
                 let bound = if self.open { config.back } else { config.alarm };
                 if self.evidence() >= bound {
                     self.open = !self.open;

@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::tests::ROUNDING;
+use super::tests::{ROUNDING, watch};
 use super::*;
 
 /// Simulated images, and a source of more.
@@ -107,7 +107,7 @@ fn first_switch(calibration: &Calibration, logits: &[f32], start: GateStart) -> 
     let mut state = GateState::new(&config);
     let classes = calibration.counts.len();
     logits.chunks_exact(classes).position(|row| {
-        state.observe(&config, calibration, row, classes).open != (start == GateStart::Open)
+        watch(&mut state, &config, calibration, row, classes).open != (start == GateStart::Open)
     })
 }
 
@@ -219,7 +219,8 @@ fn a_shift_is_seen_within_200_images() {
 fn the_way_back_closes_on_clean_images_only() {
     for seed in 0..20 {
         let calibration = Simulation::new(10, 2_000, 0.0, 1.0, 500 + seed).calibration();
-        let clean = Simulation::new(10, 3_000, 0.0, 1.0, 600 + seed).shuffled();
+        // An open gate looks at every fourth image.
+        let clean = Simulation::new(10, 12_000, 0.0, 1.0, 600 + seed).shuffled();
         assert!(
             first_switch(&calibration, &clean, GateStart::Open).is_some(),
             "seed {seed}"
@@ -241,7 +242,13 @@ fn a_verdict_names_the_images_of_the_switches() {
     let opened = first_switch(&calibration, &shifted, GateStart::Closed).unwrap();
     let config = GateConfig::default();
     let mut state = GateState::new(&config);
-    let verdict = state.observe(&config, &calibration, &[shifted, clean].concat(), 10);
+    let verdict = watch(
+        &mut state,
+        &config,
+        &calibration,
+        &[shifted, clean].concat(),
+        10,
+    );
     assert_eq!((verdict.open, verdict.opened), (false, Some(opened)));
     let closed = verdict.closed.unwrap();
     assert!(closed > 500, "{closed}");
@@ -265,7 +272,7 @@ fn repeated_images_bet_once() {
                     .iter()
                     .map(|logit| logit + jitter * time as f32)
                     .collect();
-                state.observe(&config, &calibration, &row, 10);
+                watch(&mut state, &config, &calibration, &row, 10);
             }
         }
         assert_eq!(state.images(), 400 * times as u64);
@@ -291,7 +298,7 @@ fn batches_and_saving_change_nothing() {
     let states = [1, 7, 256].map(|batch| {
         let mut state = GateState::new(&config);
         for part in logits.chunks(batch * 10) {
-            state.observe(&config, &calibration, part, 10);
+            watch(&mut state, &config, &calibration, part, 10);
             let json = serde_json::to_string(&state).unwrap();
             assert_eq!(serde_json::from_str::<GateState>(&json).unwrap(), state);
         }

@@ -30,6 +30,18 @@ fn small() -> Calibration {
     }
 }
 
+/// Shows a gate the logits of a batch, rows of `classes`.
+pub(super) fn watch(
+    state: &mut GateState,
+    config: &GateConfig,
+    calibration: &Calibration,
+    logits: &[f32],
+    classes: usize,
+) -> Verdict {
+    let row = |image: usize| logits[image * classes..][..classes].to_vec();
+    state.observe(config, calibration, logits.len() / classes, row)
+}
+
 #[test]
 fn the_energy_is_the_negative_logarithm_of_the_sum_of_exponentials() {
     assert!(
@@ -82,11 +94,11 @@ fn a_gate_opens_by_either_score_and_closes_by_both() {
     // The position of 12.5 is 12.5 / 21, its payoff 0.354: below the one limit and above the other.
     let mut state = GateState::new(&config);
     let both = calibration(0.2);
-    state.observe(&config, &both, &stream(12.5, 300), 2);
+    watch(&mut state, &config, &both, &stream(12.5, 300), 2);
     assert!(state.is_open(), "one score is enough to open");
-    state.observe(&config, &both, &stream(12.5, 300), 2);
+    watch(&mut state, &config, &both, &stream(12.5, 300), 2);
     assert!(state.is_open(), "one score is not enough to close");
-    state.observe(&config, &both, &stream(2.5, 300), 2);
+    watch(&mut state, &config, &both, &stream(2.5, 300), 2);
     assert!(!state.is_open(), "both scores are");
 }
 
@@ -109,10 +121,8 @@ fn a_network_that_is_surer_than_on_its_own_images_opens_the_gate() {
         };
         let config = GateConfig::default();
         let mut state = GateState::new(&config);
-        assert!(!state.observe(&config, &calibration, &source, 2).open);
-        state
-            .observe(&config, &calibration, &rows(19.0, 2.0), 2)
-            .open
+        assert!(!watch(&mut state, &config, &calibration, &source, 2).open);
+        watch(&mut state, &config, &calibration, &rows(19.0, 2.0), 2).open
     };
     assert!(opens(CalibrationImages::HeldOut));
     // Images as they are make a network surer than varied ones, so that this is no sign of a shift.
@@ -161,7 +171,11 @@ fn evidence_is_the_product_of_the_bets() {
             GateStart::Closed
         };
         let mut state = GateState::new(&GateConfig { start, ..config });
-        state.observe(&config, &calibration, &[-99.0, NEVER, -3.5, NEVER], 2);
+        for row in [[-99.0, NEVER], [-3.5, NEVER]] {
+            // An open gate looks at every fourth image only.
+            let row = if open { row.repeat(4) } else { row.to_vec() };
+            watch(&mut state, &config, &calibration, &row, 2);
+        }
         let games =
             [0.2, 0.4, 0.6, 0.8].map(|share| (factor(share, high) + 1.0) * factor(share, low));
         let expected = games.iter().sum::<f64>() / 4.0;
@@ -271,14 +285,20 @@ fn one_image_forever_bets_once() {
         nearness: 0.0,
         ..small()
     };
-    state.observe(&config, &exact, &[-99.0, NEVER].repeat(10_000), 2);
+    watch(
+        &mut state,
+        &config,
+        &exact,
+        &[-99.0, NEVER].repeat(10_000),
+        2,
+    );
     assert_eq!((state.bets(), state.is_open()), (1, false));
     assert_eq!(state.images(), 10_000);
-    let verdict = state.observe(&config, &exact, &[f32::NAN, 0.0].repeat(100), 2);
-    assert!(
-        verdict.open && state.bets() == 101,
-        "what is not finite bets each time"
-    );
+    let verdict = watch(&mut state, &config, &exact, &[f32::NAN, 0.0].repeat(100), 2);
+    let opened = verdict.opened.expect("what is not finite bets each time");
+    // Once it is open, the gate looks at every fourth image: at those whose number is a multiple of four.
+    let looked = (10_000 + opened + 1..10_100).filter(|image| image % 4 == 0);
+    assert_eq!(state.bets() as usize, 1 + opened + 1 + looked.count());
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry<BnConfig> = Entry {
         about: "norm statistics of the target",
         preset: |preset, setting| BnConfig {
             statistics: match (preset, setting) {
-                (Preset::Safe, _) | (_, Setting::Queue | Setting::ManyPasses) => {
+                (Preset::Recommended, _) | (_, Setting::Queue | Setting::ManyPasses) => {
                     NormSource::Running
                 }
                 (_, Setting::NoQueue) => NormSource::Batch,

@@ -44,12 +44,13 @@ static METHODS: &[&dyn AnyEntry] = &[
 pub enum Preset {
     /// The constants of the authors' program, to the letter.
     Released,
-    /// The constants we advise for a real stream.
+    /// The constants we advise, for a stream that may be fine: norms are re-based and follow images or classes, and a gate keeps the
+    /// source in charge until it stops fitting.
     #[default]
     Recommended,
-    /// The constants for a stream that may be fine: norms are re-based and follow classes, and a gate keeps the
-    /// source in charge until it stops fitting.
-    Safe,
+    /// The constants we advised before there was a gate: they adapt from the first batch to the last.
+    #[serde(rename = "recommended-0.1")]
+    Earlier,
 }
 
 /// Which kind of protocol constants are meant for.
@@ -93,6 +94,8 @@ pub enum Wants {
 /// What a method needs, as data, so that protocols and checks need not ask the method itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
+    /// Whether it changes an answer at all. If not, there is nothing for a gate to hold back.
+    pub adapts: bool,
     /// Whether it cannot do without source statistics.
     pub anchors: bool,
     /// The self-supervised head that the source has to be trained with; with one, the protocol is of the Y family.
@@ -115,6 +118,7 @@ pub struct Needs {
 impl Needs {
     /// A method that needs the network alone and can learn from a queue.
     pub const NETWORK: Self = Self {
+        adapts: true,
         anchors: false,
         head: None,
         layers: None,
@@ -246,6 +250,18 @@ impl<C: Serialize + DeserializeOwned + 'static> AnyEntry for Entry<C> {
 /// Lists the names of all methods, each with a line of explanation.
 pub fn method_names() -> Vec<(&'static str, &'static str)> {
     METHODS.iter().flat_map(|entry| entry.names()).collect()
+}
+
+/// Tells whether a method changes an answer at all. An unknown name is an error where the method is built.
+pub(crate) fn adapts(name: &str) -> bool {
+    let of_default = |entry: &dyn AnyEntry| {
+        let settings = entry.preset(name, Preset::default(), Setting::NoQueue)?;
+        entry.needs(&settings).ok()
+    };
+    find(name)
+        .ok()
+        .and_then(of_default)
+        .is_none_or(|needs| needs.adapts)
 }
 
 /// Finds the entry of a name.

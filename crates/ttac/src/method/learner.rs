@@ -60,13 +60,13 @@ impl Default for NormUpdates {
 }
 
 impl NormUpdates {
-    /// Returns a preset's updates. `recommended` starts warm, with the source counting like one batch; this was
+    /// Returns a preset's updates. `recommended-0.1` starts warm, with the source counting like one batch; this was
     /// chosen on the held-out corruptions (`results/cifar10-c/README.md` has the figures).
     pub fn of(preset: Preset) -> Self {
         match preset {
             Preset::Released => Self::default(),
-            Preset::Recommended => Self::warm(1.0),
-            Preset::Safe => Self {
+            Preset::Earlier => Self::warm(1.0),
+            Preset::Recommended => Self {
                 rebase: true,
                 rule: NormFollow::Auto,
                 prior_images: 16.0,
@@ -81,8 +81,8 @@ impl NormUpdates {
     /// Returns a preset's updates for a method that uses the statistics of the batch, unless the preset follows images.
     pub(super) fn of_batches(preset: Preset) -> Self {
         match preset {
-            Preset::Released | Preset::Recommended => Self::default(),
-            Preset::Safe => Self::of(preset),
+            Preset::Released | Preset::Earlier => Self::default(),
+            Preset::Recommended => Self::of(preset),
         }
     }
 
@@ -336,6 +336,12 @@ impl Learner {
         self.config.predicts
     }
 
+    /// Whether [`features`](Self::features) are normalised by the statistics that are stored after the pass. If so, their scores are those of
+    /// a pass with [`NormMode::Running`], up to rounding.
+    pub fn learns_by_stored_norms(&self) -> bool {
+        self.following.is_some()
+    }
+
     /// Returns the norm mode of the next forward pass in training over varied copies of images. Where norm statistics follow
     /// batches, it counts as one update of them; where they follow images, copies do not move them.
     pub fn updating(&mut self) -> NormMode<'static> {
@@ -350,10 +356,26 @@ impl Learner {
 
     /// Computes features with gradients, `[batch, features]`, while the norm statistics follow the images.
     pub fn features(&mut self, images: Tensor<4>) -> Tensor<2> {
-        self.pass(images, |student, images, mode| {
+        let can_wait = self
+            .following
+            .as_ref()
+            .is_some_and(Following::labels_can_wait);
+        let features = |student: &mut dyn Student, images, mode: NormMode| {
             let images = Tensor::from_inner(images);
             student.network().features(images, mode)
-        })
+        };
+        if !can_wait {
+            return self.pass(images, features);
+        }
+        // The scores of this very pass tell the classes, and spare another one.
+        let following = self.following.as_mut().expect("it was just asked");
+        following.begin_unlabelled(images.dims()[0]);
+        let made = features(self.student.as_mut(), images, NormMode::Ruled(&*following));
+        let scores = self.network().logits(made.clone()).without_autodiff();
+        let labels = classes(&self.corrected(scores));
+        let following = self.following.as_mut().expect("it was just asked");
+        following.finish_with(labels);
+        made
     }
 
     /// Computes scores with gradients, `[batch, classes]`, by the statistics that predictions use: those of the batch, or stored ones

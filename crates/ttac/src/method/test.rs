@@ -12,7 +12,10 @@ pub(super) const ENTRY: Entry<UnadaptedConfig> = Entry {
         about: "the source network as it is",
         preset: |_, _| UnadaptedConfig {},
     }],
-    needs: |_| Needs::NETWORK,
+    needs: |_| Needs {
+        adapts: false,
+        ..Needs::NETWORK
+    },
     build: |_, _, _| Ok((LearnerConfig::default(), Box::new(Unadapted))),
 };
 

@@ -122,7 +122,7 @@ impl TtacPlusPlusConfig {
     fn of(clusters: TtacConfig, preset: Preset) -> Self {
         let labels = match preset {
             Preset::Released => Posteriors::Batch,
-            Preset::Recommended | Preset::Safe => Posteriors::Running,
+            Preset::Earlier | Preset::Recommended => Posteriors::Running,
         };
         let strong = StrongConfig {
             labels,

@@ -68,13 +68,20 @@ pub struct Following {
     share: Option<f64>,
     batch_gradients: bool,
     shares: Vec<f64>,
-    /// The classes of the images in the coming pass.
-    labels: Vec<usize>,
+    /// How many images the coming pass has.
+    count: usize,
+    /// Their classes, unless they are to be known after the pass.
+    labels: Option<Vec<usize>>,
     /// How much they count as a run, from 0 to 1.
     run: f64,
     initial: Groups,
     now: Mutex<Groups>,
+    /// What the images of the pass brought to each layer, until their classes are known.
+    kept: Mutex<Vec<Kept>>,
 }
+
+/// The moments of images in a layer, rows of means and of variances, `[batch, channels]` each.
+type Kept = (ParamId, Vec<f32>, Vec<f32>);
 
 /// The groups of all layers.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,10 +116,12 @@ impl Clone for Following {
             share: self.share,
             batch_gradients: self.batch_gradients,
             shares: self.shares.clone(),
+            count: self.count,
             labels: self.labels.clone(),
             run: self.run,
             initial: self.initial.clone(),
             now: Mutex::new(self.groups().clone()),
+            kept: Mutex::new(Vec::new()),
         }
     }
 }
@@ -162,9 +171,11 @@ impl Following {
             share,
             batch_gradients: false,
             shares: reference.shares.clone(),
-            labels: Vec::new(),
+            count: 0,
+            labels: None,
             run: 0.0,
             now: Mutex::new(initial.clone()),
+            kept: Mutex::new(Vec::new()),
             initial,
         }
     }
@@ -182,26 +193,85 @@ impl Following {
         matches!(self.rule, NormFollow::Classes | NormFollow::Auto)
     }
 
+    /// Whether the classes of the coming images may be told after the pass, from its own scores. So it is while the recent classes are
+    /// mixed: then the classes do not matter to what normalises. Of a run that begins with the coming images the pooled statistics notice
+    /// only then, and have moved by one batch.
+    pub fn labels_can_wait(&self) -> bool {
+        let groups = self.groups();
+        self.rule == NormFollow::Auto
+            && groups.recent.len() >= RECENT
+            && run(&groups.recent, &self.shares) == 0.0
+    }
+
     /// Takes the classes of the images in the coming pass.
     pub fn begin(&mut self, labels: Vec<usize>) {
         if self.rule == NormFollow::Auto {
-            let mut groups = self.groups();
-            groups.recent.extend(&labels);
-            let over = groups.recent.len().saturating_sub(RECENT.max(labels.len()));
-            groups.recent.drain(..over);
-            let run = run(&groups.recent, &self.shares);
-            drop(groups);
-            self.run = run;
+            self.run = self.remember(&labels);
         }
-        self.labels = labels;
+        self.count = labels.len();
+        self.labels = Some(labels);
+    }
+
+    /// Announces a pass of so many images whose classes will be told [after it](Self::finish_with).
+    pub fn begin_unlabelled(&mut self, count: usize) {
+        self.run = 0.0;
+        self.count = count;
+        self.labels = None;
+        self.kept().clear();
+    }
+
+    /// Tells the classes of the images of an unlabelled pass, and counts them.
+    pub fn finish_with(&mut self, labels: Vec<usize>) {
+        let kept = std::mem::take(&mut *self.kept());
+        {
+            let mut groups = self.groups();
+            let Groups { counts, layers, .. } = &mut *groups;
+            for (id, means, variances) in &kept {
+                if let Some(layer) = layers.get_mut(id) {
+                    self.follow_classes(layer, counts, &labels, means, variances);
+                }
+            }
+        }
+        self.remember(&labels);
+        self.labels = Some(labels);
+        self.finish();
     }
 
     /// Counts the images of the pass that was made.
     pub fn finish(&mut self) {
-        let labels = std::mem::take(&mut self.labels);
+        let labels = self.labels.take().unwrap_or_default();
         let mut groups = self.groups();
         for class in labels {
             groups.counts[class] += 1.0;
+        }
+    }
+
+    /// Adds classes to the recent ones, and returns how much these count as a run.
+    fn remember(&self, labels: &[usize]) -> f64 {
+        let mut groups = self.groups();
+        groups.recent.extend(labels);
+        let over = groups.recent.len().saturating_sub(RECENT.max(labels.len()));
+        groups.recent.drain(..over);
+        run(&groups.recent, &self.shares)
+    }
+
+    /// Moves the classes' groups of a layer by the images of each.
+    fn follow_classes(
+        &self,
+        layer: &mut LayerGroups,
+        counts: &[f64],
+        labels: &[usize],
+        means: &[f32],
+        variances: &[f32],
+    ) {
+        for (class, &seen) in counts.iter().enumerate() {
+            let labels = labels.iter().enumerate();
+            let of_class = labels.filter(|(_, label)| **label == class);
+            let images: Vec<usize> = of_class.map(|(image, _)| image).collect();
+            if !images.is_empty() {
+                let step = self.step(images.len() as f64, seen, (self.prior, self.window));
+                layer.follow(class, &images, step, means, variances);
+            }
         }
     }
 
@@ -278,6 +348,10 @@ impl Following {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the share of `count` new images in a group that had `seen` before.
     fn step(&self, count: f64, seen: f64, (prior, window): (f64, f64)) -> f64 {
         match self.share {
@@ -301,16 +375,17 @@ impl NormRule for Following {
         layer: &NormLayer,
         moments: &ImageMoments,
     ) -> Option<(Vec<f32>, Vec<f32>)> {
+        let id = layer.mean;
         let mut groups = self.groups();
         let Groups { counts, layers, .. } = &mut *groups;
-        let layer = layers.get_mut(&layer.mean)?;
+        let layer = layers.get_mut(&id)?;
         let read = |tensor: &Tensor<2>| -> Vec<f32> {
             tensor.to_data().try_to_vec().expect("moments are f32")
         };
         let (means, variances) = (read(&moments.mean), read(&moments.variance));
         let seen: f64 = counts.iter().sum();
-        let pooled = self.step(self.labels.len() as f64, seen, POOLED);
-        let all: Vec<usize> = (0..self.labels.len()).collect();
+        let pooled = self.step(self.count as f64, seen, POOLED);
+        let all: Vec<usize> = (0..self.count).collect();
         if layer.means.len() == layer.channels {
             let step = if self.is_by_class() {
                 pooled
@@ -318,16 +393,10 @@ impl NormRule for Following {
                 self.step(all.len() as f64, seen, (self.prior, self.window))
             };
             layer.follow(0, &all, step, &means, &variances);
+        } else if let Some(labels) = &self.labels {
+            self.follow_classes(layer, counts, labels, &means, &variances);
         } else {
-            for (class, &seen) in counts.iter().enumerate() {
-                let labels = self.labels.iter().enumerate();
-                let of_class = labels.filter(|(_, label)| **label == class);
-                let images: Vec<usize> = of_class.map(|(image, _)| image).collect();
-                if !images.is_empty() {
-                    let step = self.step(images.len() as f64, seen, (self.prior, self.window));
-                    layer.follow(class, &images, step, &means, &variances);
-                }
-            }
+            self.kept().push((id, means.clone(), variances.clone()));
         }
         let by_class = total(&layer.means, &layer.variances, &self.shares, layer.channels);
         let (mean, variance) = match layer.pooled.take() {

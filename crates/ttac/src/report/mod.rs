@@ -26,6 +26,7 @@ pub use significance::{Significance, SignificanceTest, mcnemar, signed_rank};
 pub use table::{Row, RowSource, Spread, Table};
 
 use crate::method::Preset;
+use crate::method::entry::adapts;
 use crate::protocol::{FeatureRecord, RunRecord};
 use crate::stream::Domain;
 use crate::{Error, Result};
@@ -74,8 +75,9 @@ impl From<RunRecord> for CellRecord {
         let card = &record.card;
         let row = match card.preset {
             Preset::Recommended => card.method.clone(),
+            _ if !adapts(&card.method) => card.method.clone(),
             Preset::Released => format!("{} released", card.method),
-            Preset::Safe => format!("{} safe", card.method),
+            Preset::Earlier => format!("{} recommended-0.1", card.method),
         };
         let mut axes = BTreeMap::from([("seed".to_owned(), card.stream.seed.to_string())]);
         let domains = card.stream.domains.list();

@@ -15,7 +15,7 @@ use crate::stats::SourceStatistics;
 use crate::{Error, Result};
 
 /// Puts a [`Session`] together: a model, and whatever differs from the defaults (method `ttac` with the
-/// `recommended` constants, one pass without a queue, adapt-first, a guard that warns).
+/// `recommended` constants and their gate, one pass without a queue, adapt-first, a guard that warns).
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SessionBuilder<'a, B: Backbone = Network> {
     model: &'a Model<B>,
@@ -49,7 +49,11 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
                 preset: Preset::default(),
                 changes: Vec::new(),
             },
-            protocol: Protocol::default(),
+            protocol: Protocol {
+                gate: GateChoice::config(None, "ttac", Preset::default()),
+                shares: SharesChoice::config(None, "ttac", Preset::default()),
+                ..Protocol::default()
+            },
             device: None,
         }
     }
@@ -65,12 +69,12 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
         self.preset(name, Preset::default())
     }
 
-    /// Chooses a method by name, with the constants of a preset.
-    /// The preset `safe` comes with a gate, and with answers corrected by recent shares of the classes.
+    /// Chooses a method by name, with the constants, the gate and the shares of a preset.
+    /// The preset `recommended` comes with a gate, and with answers corrected by recent shares of the classes.
     pub fn preset(mut self, name: &str, preset: Preset) -> Self {
         let protocol = &mut self.protocol;
-        protocol.gate = GateChoice::config(None, preset).or(protocol.gate);
-        protocol.shares = SharesChoice::config(None, preset).or(protocol.shares);
+        protocol.gate = GateChoice::config(None, name, preset);
+        protocol.shares = SharesChoice::config(None, name, preset);
         self.method = Choice::Preset {
             name: name.to_owned(),
             preset,
@@ -87,7 +91,7 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
         self
     }
 
-    /// Chooses a method with all its constants.
+    /// Chooses a method with all its constants. Gate and shares are left as they are.
     pub fn method_spec(mut self, method: &MethodSpec) -> Self {
         self.method = Choice::Whole(method.clone());
         self
@@ -204,22 +208,28 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
             let counts = anchors.map(|anchors| anchors.counts.as_slice());
             RecentShares::new(config, outputs, counts)
         }));
-        let mut warnings = Vec::new();
+        let mut lacking = Vec::new();
         let norm = adapter.norm_updates();
         let has_norms = anchors.is_some_and(|anchors| anchors.norms.is_some());
         if norm.needs_reference() && !has_norms && model.network.has_batch_norm() {
-            warnings.push(format!(
-                "{} no reference moments of the norms, so norms are not re-based and their statistics follow batches; anchors made by this version have them",
-                whose(anchors)
-            ));
+            lacking.push(
+                "no reference moments of the norms, so norms are not re-based and their statistics follow batches",
+            );
         }
         let calibration = anchors.and_then(|anchors| anchors.calibration.as_ref());
         if protocol.gate.is_some() && calibration.is_none() {
             protocol.gate = None;
-            warnings.push(format!(
-                "{} no calibration, so there is no gate, and the method adapts from the first batch on",
-                whose(anchors)
-            ));
+            lacking.push(
+                "no calibration, so there is no gate, and the method adapts from the first batch on",
+            );
+        }
+        let mut warnings = Vec::new();
+        if !lacking.is_empty() {
+            let whose = match anchors {
+                Some(_) => "the anchors have",
+                None => "there are no anchors, hence",
+            };
+            warnings.push(format!("{whose} {}", lacking.join("; and ")));
         }
         let calibration = calibration.filter(|_| protocol.gate.is_some());
         warnings.extend(calibration.iter().flat_map(|found| found.warnings()));
@@ -236,13 +246,5 @@ impl<'a, B: Backbone + Sync + 'static> SessionBuilder<'a, B> {
             protocol,
             adapter,
         })
-    }
-}
-
-/// Begins a sentence about what the anchors lack.
-fn whose(anchors: Option<&SourceStatistics>) -> &'static str {
-    match anchors {
-        Some(_) => "the anchors have",
-        None => "without anchors there are",
     }
 }

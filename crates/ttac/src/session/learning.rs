@@ -1,8 +1,9 @@
 //! What a session does with an arriving batch.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use rand::seq::SliceRandom;
 
 use super::{Answer, Session};
@@ -19,6 +20,48 @@ pub(super) enum Asked {
     Closed(Box<Answer>),
     /// The method learns and answers; there may be no gate at all.
     Open(Option<Verdict>),
+}
+
+/// What the source says to images of a batch.
+struct Seen {
+    /// The logits of an image, by its place in the batch.
+    rows: BTreeMap<usize, Vec<f32>>,
+    /// The same, `[images, classes]`; none where no image was looked at.
+    scores: Option<Tensor<2>>,
+}
+
+impl Seen {
+    fn look<B: Backbone>(source: &B, images: &Tensor<4>, chosen: Vec<usize>) -> Self {
+        if chosen.is_empty() {
+            return Self {
+                rows: BTreeMap::new(),
+                scores: None,
+            };
+        }
+        let images = if chosen.len() == images.dims()[0] {
+            images.clone()
+        } else {
+            let places = TensorData::from(
+                chosen
+                    .iter()
+                    .map(|&image| image as i64)
+                    .collect::<Vec<_>>()
+                    .as_slice(),
+            );
+            images
+                .clone()
+                .select(0, Tensor::from_data(places, &images.device()))
+        };
+        let scores = source.forward(images, NormMode::Running);
+        let [_, classes] = scores.dims();
+        let values = scores.to_data();
+        let values = values.as_slice::<f32>().expect("scores are f32");
+        let rows = values.chunks_exact(classes).map(<[f32]>::to_vec);
+        Self {
+            rows: chosen.into_iter().zip(rows).collect(),
+            scores: Some(scores),
+        }
+    }
 }
 
 /// Reads the samples at some places, with their ids.
@@ -69,14 +112,23 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             return Asked::Open(None);
         };
         let start = Instant::now();
-        let scores = self.source.forward(images.clone(), NormMode::Running);
-        let [_, classes] = scores.dims();
-        let values = scores.to_data();
-        let values = values.as_slice::<f32>().expect("scores are f32");
-        let verdict = gate.observe(config, calibration, values, classes);
+        let count = images.dims()[0];
+        let needed = |&image: &usize| !gate.is_open() || gate.looks_when_open(image);
+        let mut seen = Seen::look(&self.source, images, (0..count).filter(needed).collect());
+        let verdict = gate.observe(config, calibration, count, |image| {
+            if !seen.rows.contains_key(&image) {
+                // The gate closed in the middle of the batch, and looks at every image from there on.
+                seen = Seen::look(&self.source, images, (0..count).collect());
+            }
+            seen.rows[&image].clone()
+        });
         if verdict.open {
             return Asked::Open(Some(verdict));
         }
+        let scores = match seen.scores {
+            Some(scores) if seen.rows.len() == count => scores,
+            _ => self.source.forward(images.clone(), NormMode::Running),
+        };
         Asked::Closed(Box::new(Answer {
             gate: Some(verdict),
             predicting_seconds: start.elapsed().as_secs_f64(),

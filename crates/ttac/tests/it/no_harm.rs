@@ -145,6 +145,37 @@ fn gradients_of_the_batch_are_those_of_its_statistics() {
 }
 
 #[test]
+fn scores_in_learning_are_those_of_the_statistics_that_are_stored_afterwards() {
+    for (name, architecture) in families() {
+        let (network, images) = network_and_images(&architecture);
+        let reference = reference(&network, &images, &[0, 1, 2, 3, 4, 0]);
+        let other = Tensor::from_data(
+            TensorData::new(noise(images.shape().num_elements(), 5), images.shape()),
+            &images.device(),
+        );
+        for gradients in [false, true] {
+            let following =
+                Following::new(&network, &reference, NormFollow::Auto, (6.0, 1e9), None);
+            let mut following = following.with_batch_gradients(gradients);
+            following.begin(vec![0, 1, 2, 3, 4, 0]);
+            let student = network.clone().trainable(Adaptable::Features);
+            let mode = NormMode::Ruled(&following);
+            let features = student.features(Tensor::from_inner(other.clone()), mode);
+            let learning = values(&student.logits(features).without_autodiff());
+            let stored = values(&student.valid().forward(other.clone(), NormMode::Running));
+            let largest = stored.iter().fold(1.0_f32, |a, b| a.max(b.abs()));
+            for (learning, stored) in learning.iter().zip(&stored) {
+                // Scale and shift are put together in another order, and a few layers amplify the rounding.
+                assert!(
+                    (learning - stored).abs() <= 2e-4 * largest,
+                    "{name}: {learning} instead of {stored}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn re_basing_leaves_what_a_network_computes() {
     for (name, architecture) in families() {
         let (network, images) = network_and_images(&architecture);
@@ -211,7 +242,7 @@ fn session(source: &Source, anchors: &SourceStatistics) -> Session {
     Session::builder(&source.model)
         .anchors(anchors)
         .protocol(&protocol(false))
-        .preset("ttac", Preset::Safe)
+        .preset("ttac", Preset::Recommended)
         .set("filter.posterior_threshold", 0.0)
         .set("gate.visits", 1.0)
         .build()
@@ -309,7 +340,7 @@ fn safe_learns_saves_and_does_not_depend_on_threads_with_every_method() {
             let builder = Session::builder(&source.model)
                 .anchors(&anchors)
                 .protocol(&protocol(false))
-                .preset(name, Preset::Safe)
+                .preset(name, Preset::Recommended)
                 .shares(Some(SharesConfig {
                     window: 12,
                     memory: 48.0,

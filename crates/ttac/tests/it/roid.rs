@@ -12,7 +12,7 @@ use crate::world::{BATCH, Source, data, input, protocol};
 
 /// A method around a random network, with some constants changed.
 fn adapter(name: &str, changes: &[(&str, &str)]) -> Adapter {
-    let mut method = MethodSpec::preset(name, Preset::Recommended, Setting::NoQueue).unwrap();
+    let mut method = MethodSpec::preset(name, Preset::Earlier, Setting::NoQueue).unwrap();
     for (field, value) in changes {
         method = method.with_field(field, value).unwrap();
     }

@@ -99,7 +99,7 @@ pub fn anchors(model: &Model) -> SourceStatistics {
 
 /// A method whose thresholds let the predictions of a random network through.
 pub fn eager(name: &str, setting: Setting) -> MethodSpec {
-    let mut method = MethodSpec::preset(name, Preset::Recommended, setting).unwrap();
+    let mut method = MethodSpec::preset(name, Preset::Earlier, setting).unwrap();
     let changes: &[(&str, &str)] = match name {
         "ttt-r" => &[("copies", "4")],
         "eta" | "eata" | "rdumb" => &[("entropy_margin", "2"), ("similarity_threshold", "2")],

@@ -202,23 +202,23 @@ impl Default for TtacConfig {
 /// Twice as much is a little better still, four times as much is worse than the released 0.05.
 const RECOMMENDED_LOSS_SCALE: f64 = 0.1;
 
-/// The longest gradient in `recommended`, relative to the parameters. The largest bound of 0.01, 0.02,
+/// The longest gradient in `recommended-0.1`, relative to the parameters. The largest bound of 0.01, 0.02,
 /// 0.05 and 0.1 that changes nothing under the held-out corruptions of CIFAR-10; it keeps a small
 /// network for digits from going astray, where the first gradients are four times as long.
-const RECOMMENDED_GRADIENT_BOUND: f64 = 0.1;
+const EARLIER_GRADIENT_BOUND: f64 = 0.1;
 
-/// The learning rate and the longest gradient in `safe`. Nearly every gradient is longer than the bound, so a step is as long as the two
+/// The learning rate and the longest gradient in `recommended`. Nearly every gradient is longer than the bound, so a step is as long as the two
 /// together allow, 0.0008 of the length of the parameters, whatever the network; near the anchors it gets shorter. Chosen on the held-out
 /// corruptions among 0.01 to 0.08 and 0.02 to 0.1.
-const SAFE_LEARNING_RATE: f64 = 0.04;
-const SAFE_GRADIENT_BOUND: f64 = 0.02;
+const RECOMMENDED_LEARNING_RATE: f64 = 0.04;
+const RECOMMENDED_GRADIENT_BOUND: f64 = 0.02;
 
-/// The part of the learning rate that `safe` uses without norm statistics. Chosen with a transformer on `shapes10` and a ResNet-26 with group
+/// The part of the learning rate that `recommended` uses without norm statistics. Chosen with a transformer on `shapes10` and a ResNet-26 with group
 /// norm on the held-out corruptions, among 1, 1/4 and 1/10.
-const SAFE_NORM_FREE_RATE: f64 = 0.25;
+const RECOMMENDED_NORM_FREE_RATE: f64 = 0.25;
 
-/// How strongly `safe` draws back to the source: at a drift of a twentieth, a two-hundredth of the way after each step.
-const SAFE_BRAKE: f64 = 0.1;
+/// How strongly `recommended` draws back to the source: at a drift of a twentieth, a two-hundredth of the way after each step.
+const RECOMMENDED_BRAKE: f64 = 0.1;
 
 /// Without source statistics the template is all there is of a covariance, and pulls tens of times harder.
 const RECOMMENDED_SOURCE_FREE_LOSS_SCALE: f64 = 0.01;
@@ -233,24 +233,24 @@ impl TtacConfig {
         };
         match preset {
             Preset::Released => released,
-            Preset::Recommended => Self {
+            Preset::Earlier => Self {
                 norm: NormUpdates::of(preset),
-                gradient_bound: Some(RECOMMENDED_GRADIENT_BOUND),
+                gradient_bound: Some(EARLIER_GRADIENT_BOUND),
                 loss_scale: match setting {
                     Setting::NoQueue => RECOMMENDED_LOSS_SCALE,
                     Setting::Queue | Setting::ManyPasses => released.loss_scale,
                 },
                 ..released
             },
-            Preset::Safe => Self {
+            Preset::Recommended => Self {
                 norm: NormUpdates::of(preset),
                 global_part: GlobalPart::ByClass,
-                learning_rate: SAFE_LEARNING_RATE,
-                norm_free_rate: SAFE_NORM_FREE_RATE,
-                gradient_bound: Some(SAFE_GRADIENT_BOUND),
-                brake: Some(SAFE_BRAKE),
+                learning_rate: RECOMMENDED_LEARNING_RATE,
+                norm_free_rate: RECOMMENDED_NORM_FREE_RATE,
+                gradient_bound: Some(RECOMMENDED_GRADIENT_BOUND),
+                brake: Some(RECOMMENDED_BRAKE),
                 information: Information::Novelty,
-                ..Self::preset(Preset::Recommended, setting)
+                ..Self::preset(Preset::Earlier, setting)
             },
         }
     }
@@ -267,7 +267,7 @@ impl TtacConfig {
     pub(in crate::method) fn source_free_preset(self, preset: Preset) -> Self {
         match preset {
             Preset::Released => self.source_free(),
-            Preset::Recommended | Preset::Safe => Self {
+            Preset::Earlier | Preset::Recommended => Self {
                 loss_scale: RECOMMENDED_SOURCE_FREE_LOSS_SCALE,
                 ..self.source_free()
             },

@@ -260,11 +260,11 @@ impl Ttac {
         features: &Tensor<2>,
     ) -> Vec<f32> {
         let logits = match self.config.posteriors {
-            Posteriors::Running => {
+            Posteriors::Running if !learner.learns_by_stored_norms() => {
                 let frozen = learner.frozen();
                 frozen.forward(minibatch.images.clone(), NormMode::Running)
             }
-            Posteriors::Batch => {
+            Posteriors::Running | Posteriors::Batch => {
                 let network = learner.network();
                 network.logits(features.clone()).without_autodiff()
             }
