@@ -18,8 +18,8 @@ use crate::{Error, Result, rng};
 pub(super) enum Asked {
     /// The source answers, and nothing is learned.
     Closed(Box<Answer>),
-    /// The method learns and answers; there may be no gate at all.
-    Open(Option<Verdict>),
+    /// The method learns and answers; there may be no gate at all. It took so many seconds to ask.
+    Open(Option<Verdict>, f64),
 }
 
 /// What the source says to images of a batch.
@@ -41,16 +41,10 @@ impl Seen {
         let images = if chosen.len() == images.dims()[0] {
             images.clone()
         } else {
-            let places = TensorData::from(
-                chosen
-                    .iter()
-                    .map(|&image| image as i64)
-                    .collect::<Vec<_>>()
-                    .as_slice(),
-            );
-            images
-                .clone()
-                .select(0, Tensor::from_data(places, &images.device()))
+            let places: Vec<i64> = chosen.iter().map(|&image| image as i64).collect();
+            let places = TensorData::from(places.as_slice());
+            let places = Tensor::from_data(places, &images.device());
+            images.clone().select(0, places)
         };
         let scores = source.forward(images, NormMode::Running);
         let [_, classes] = scores.dims();
@@ -109,7 +103,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         let (Some(config), Some(gate), Some(calibration)) =
             (&self.protocol.gate, &mut self.state.gate, &self.calibration)
         else {
-            return Asked::Open(None);
+            return Asked::Open(None, 0.0);
         };
         let start = Instant::now();
         let count = images.dims()[0];
@@ -123,7 +117,7 @@ impl<B: Backbone + Sync + 'static> Session<B> {
             seen.rows[&image].clone()
         });
         if verdict.open {
-            return Asked::Open(Some(verdict));
+            return Asked::Open(Some(verdict), start.elapsed().as_secs_f64());
         }
         let scores = match seen.scores {
             Some(scores) if seen.rows.len() == count => scores,

@@ -132,13 +132,14 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         } else {
             let mut answer = match self.ask_gate(&images) {
                 Asked::Closed(answer) => *answer,
-                Asked::Open(verdict) => {
+                Asked::Open(verdict, asking_seconds) => {
                     if self.state.clock.is_some() {
                         self.published = Some(Box::new(self.adapter.clone()));
                     }
                     let answer = self.arrive(ids, samples, images.clone())?;
                     Answer {
                         gate: verdict,
+                        predicting_seconds: answer.predicting_seconds + asking_seconds,
                         ..answer
                     }
                 }
