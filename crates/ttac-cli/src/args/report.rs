@@ -27,6 +27,10 @@ pub struct Report {
     #[arg(long, conflicts_with = "paper")]
     pub by_class: bool,
 
+    /// When gates opened and closed, instead of errors
+    #[arg(long, conflicts_with_all = ["paper", "means", "by_class", "format"])]
+    pub gate: bool,
+
     /// Also write a page with tables, protocol cards and figures, which needs nothing but itself
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! `ttac report`: makes a table, and a page with figures, of records.
 
-use ttac::report::{Format, Table, html, load};
+use anyhow::Context as _;
+use ttac::report::{Format, GateTable, Table, html, load};
 use ttac::write_atomically;
 
 use super::print;
@@ -19,6 +20,10 @@ pub fn run(args: &Report, options: &Options) -> anyhow::Result<()> {
         let page = html::page(&args.title, &cells, &table);
         write_atomically(path, page.as_bytes())?;
         say(&format!("wrote {}", path.display()));
+    }
+    if args.gate {
+        let gates = GateTable::new(&cells).context("none of these records had a gate")?;
+        return print(options.json, &gates, gates.markdown().trim_end());
     }
     if args.by_class {
         table = Table::by_class(&cells)?;

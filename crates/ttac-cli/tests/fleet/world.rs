@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::engines::{Bucket, Process};
+use crate::engines::{Bucket, Process, wait_for};
 
 /// How long the tests' queues wait for word of a worker, in seconds.
 const PATIENCE: &str = "2";
@@ -99,8 +99,20 @@ impl World {
         self.json(&format!("{} --ack-wait {PATIENCE}", self.bench(queue)))
     }
 
+    /// Brokers that are killed one after the other may elect for longer than the command waits, so silence is asked again.
+    #[track_caller]
     pub fn status(&self, queue: &str) -> Value {
-        self.json(&format!("{} --status", self.bench(queue)))
+        let arguments = format!("{} --status --json", self.bench(queue));
+        let mut said = Vec::new();
+        wait_for("the brokers answer", || {
+            let output = self.ttac(&arguments).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            let answered = output.status.success();
+            assert!(answered || error.contains("does not answer"), "{error}");
+            said = output.stdout;
+            answered
+        });
+        serde_json::from_slice(&said).unwrap()
     }
 
     pub fn bench(&self, queue: &str) -> String {

@@ -100,6 +100,10 @@ fn tables_in_the_documents_are_what_the_command_prints() {
             }
         }
     }
+    for name in ["corrupted", "severities", "there-and-back"] {
+        let records = format!("results/no-harm/{name}");
+        check(&root, "results/no-harm/README.md", &[&records, "--gate"]);
+    }
     let records = "results/cifar10-c/records";
     check(&root, "results/cifar10-c/README.md", &[records]);
     check(&root, "docs/results.md", &[records, "--means"]);

@@ -8,6 +8,7 @@
 mod comparable;
 mod comparison;
 mod describe;
+mod gates;
 pub mod html;
 mod published;
 mod render;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use comparison::Comparison;
+pub use gates::{GateSetting, GateTable};
 pub use render::{Format, csv_field};
 pub use significance::{Significance, SignificanceTest, mcnemar, signed_rank};
 pub use table::{Row, RowSource, Spread, Table};

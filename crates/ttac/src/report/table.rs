@@ -242,7 +242,7 @@ pub(super) fn best_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row
 }
 
 /// Ranks the column of a cell, so that corruptions stand in their usual order.
-fn place_of(cell: &CellRecord) -> usize {
+pub(super) fn place_of(cell: &CellRecord) -> usize {
     let images = ttac_corrupt::Corruption::ALL.iter().map(|one| one.name());
     let clouds = PointCorruption::ALL.iter().map(|one| one.name());
     let name = cell.axes.get("corruption");
