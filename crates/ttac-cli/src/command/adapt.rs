@@ -204,16 +204,8 @@ fn summary(counted: &str, card: &Card, result: &Value) -> String {
         samples / seconds
     );
     if let Some(gate) = result.get("gate").filter(|gate| !gate.is_null()) {
-        let times = |field: &str| gate[field].as_array().map_or(0, Vec::len);
-        let first = gate["opened"][0].as_u64();
-        let first = first.map_or_else(String::new, |at| format!(", first at image {at}"));
-        let _ = write!(
-            text,
-            "\nthe gate opened {} times{first} and closed {} times; the source answered {} of {samples} images",
-            times("opened"),
-            times("closed"),
-            gate["answered_by_source"]
-        );
+        text += "\n";
+        text += &gate_in_words(gate, samples);
     }
     if card.oracle {
         text += "\nchosen by test labels: an oracle, not a result";
@@ -231,4 +223,34 @@ fn summary(counted: &str, card: &Card, result: &Value) -> String {
         let _ = write!(text, "\nand {} more warnings", warnings.len() - 5);
     }
     text
+}
+
+/// Says when a gate was open, and who answered.
+fn gate_in_words(gate: &Value, samples: f64) -> String {
+    let count = |field: &str| gate[field].as_array().map_or(0, Vec::len);
+    let (opened, closed) = (count("opened"), count("closed"));
+    let answered = &gate["answered_by_source"];
+    let first = &gate["opened"][0];
+    match (opened, closed) {
+        (0, 0) if answered.as_f64() == Some(samples) => {
+            format!(
+                "the gate stayed closed: the source answered all {samples} images, and nothing was learned"
+            )
+        }
+        (0, 0) => "the gate was open from the start to the end".to_owned(),
+        (0, _) => format!(
+            "the gate was open from the start to image {}; the source answered {answered} of {samples} images",
+            gate["closed"][0]
+        ),
+        (1, 0) => format!(
+            "the gate opened at image {first} and stayed open; the source answered {answered} of {samples} images"
+        ),
+        (1, 1) => format!(
+            "the gate was open from image {first} to {}; the source answered {answered} of {samples} images",
+            gate["closed"][0]
+        ),
+        _ => format!(
+            "the gate opened {opened} times, first at image {first}, and closed {closed} times; the source answered {answered} of {samples} images"
+        ),
+    }
 }

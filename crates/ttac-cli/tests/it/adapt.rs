@@ -501,3 +501,24 @@ fn a_stream_at_a_speed_answers_late_batches_without_learning() {
     let slow = world.json(&format!("{ADAPT} --speed 1e-3 --json"));
     assert_eq!(slow["late"], 0);
 }
+
+#[test]
+fn a_gate_says_who_answered() {
+    let world = World::new();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/shapes10");
+    let adapt = format!(
+        "adapt --model {shipped}/model.safetensors --anchors {shipped}/anchors.safetensors \
+         --data shapes10 --subset 100 --batch-size 50 --minibatch 50 --no-queue"
+    );
+    let fine = world.stdout(&adapt);
+    let closed = "the gate stayed closed: the source answered all 100 images";
+    assert!(fine.contains(closed), "{fine}");
+    let corrupted = format!("{adapt} --corruption contrast --severity 5");
+    let opened = world.stdout(&corrupted);
+    assert!(opened.contains("the gate opened at image "), "{opened}");
+    let open = world.stdout(&format!("{corrupted} --gate open"));
+    let from_the_start = "the gate was open from the start to the end";
+    assert!(open.contains(from_the_start), "{open}");
+    let without = world.stdout(&format!("{corrupted} --gate off"));
+    assert!(!without.contains("gate"), "{without}");
+}
