@@ -14,7 +14,7 @@ import pathlib
 import subprocess
 
 # Passes over each arriving image under predict-first: forward passes, backward passes of scales and shifts, backward
-# passes of all weights. The open gate of `recommended` asks the source for every fourth image. A memory of 64 is passed once for 64
+# passes of all weights. The open gate of `recommended` asks the source for every eighth image. A memory of 64 is passed once for 64
 # images, but PeTTA's once for each batch.
 PASSES = {
     "test": (1, 0, 0),

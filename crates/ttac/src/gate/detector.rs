@@ -9,9 +9,9 @@ use crate::{Error, Result};
 /// The shares `l_j` of the money that the four games bet.
 const SHARES: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
 
-/// An open gate looks at one image of so many. It may take longer to close than to open, and the source's scores, which nobody else needs
-/// while it is open, cost a forward pass.
-const OPEN_STRIDE: u64 = 4;
+/// An open gate that is far from closing looks at one image of so many, because the source's scores, which nobody else needs while it is
+/// open, cost a forward pass.
+const OPEN_STRIDE: u64 = 8;
 
 /// Evidence never grows beyond this, so that it stays finite.
 const MOST_EVIDENCE: f64 = 1e30;
@@ -96,7 +96,7 @@ pub struct GateState {
     run: Option<Vec<f32>>,
     /// How many images were seen.
     images: u64,
-    /// How many of them made a bet. An open gate looks at every fourth image only.
+    /// How many of them made a bet. An open gate may not look at all of them.
     bets: u64,
     /// How many of them left the gate closed.
     closed: u64,
@@ -154,14 +154,19 @@ impl GateState {
         }
     }
 
-    /// Returns whether an open gate would look at the image that comes `after` so many others from now on.
-    pub fn looks_when_open(&self, after: usize) -> bool {
-        (self.images + after as u64).is_multiple_of(OPEN_STRIDE)
+    /// Returns whether the gate would look at the image that comes `after` so many others, if nothing that comes before changed its mind.
+    ///
+    /// A closed gate looks at every image, and so does an open one whose evidence has come half of the way to closing: to the square
+    /// root of [`GateConfig::back`]. Until then it looks at every eighth.
+    pub fn looks(&self, config: &GateConfig, after: usize) -> bool {
+        !self.open
+            || self.evidence() >= config.back.sqrt()
+            || (self.images + after as u64).is_multiple_of(OPEN_STRIDE)
     }
 
     /// Watches the source network's logits of a batch of `count` images in the order of the stream, before the batch is answered.
-    /// `logits` is asked for the row of an image, counted from zero; while the gate is open, for every fourth one alone
-    /// ([`looks_when_open`](Self::looks_when_open)). How a stream is cut into batches makes no difference to the state.
+    /// `logits` is asked for the row of an image, counted from zero, if the gate [looks](Self::looks) at it. How a stream is cut into
+    /// batches makes no difference to the state.
     ///
     /// An image whose logits are nearer than [`Calibration::nearness`] to those of the first image of the current run,
     /// or equal to them, is taken for the same image and makes no bet. Any other image starts a new run and bets with
@@ -187,7 +192,7 @@ impl GateState {
     ) -> Verdict {
         let (mut opened, mut closed) = (None, None);
         for image in 0..count {
-            let looks = !self.open || self.looks_when_open(0);
+            let looks = self.looks(config, 0);
             self.images += 1;
             if !looks {
                 continue;

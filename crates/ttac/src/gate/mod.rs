@@ -64,9 +64,10 @@
 //! B_j <- min((B_j + 1) (1 + l_j / (1 - c) (c - g)), 1e30),    starting from B_j = 0
 //! ```
 //!
-//! and closes when the means of all scores have reached `back`. It looks at every fourth image only, because while it is open nobody but the
-//! gate needs the source's scores. By the same argument, a stream whose payoffs are above the limit on
-//! average, whatever came before, stays open for at least `back` of these images on average. What a method has learned should
+//! and closes when the means of all scores have reached `back`. While it is open nobody but the gate needs the source's scores, so it
+//! looks at every eighth image only, and at every image once the evidence has come half of the way, to the square root of `back`. Whether
+//! it looks is known before the image is, so the argument is the same: a stream whose payoffs are above the limit on
+//! average, whatever came before, stays open for at least `back` of the images looked at on average. What a method has learned should
 //! be kept when the gate closes, because corrupted streams contain stretches on which the source is good enough.
 
 mod calibration;

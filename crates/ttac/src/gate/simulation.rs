@@ -219,7 +219,7 @@ fn a_shift_is_seen_within_200_images() {
 fn the_way_back_closes_on_clean_images_only() {
     for seed in 0..20 {
         let calibration = Simulation::new(10, 2_000, 0.0, 1.0, 500 + seed).calibration();
-        // An open gate looks at every fourth image.
+        // An open gate looks at every eighth image at first.
         let clean = Simulation::new(10, 12_000, 0.0, 1.0, 600 + seed).shuffled();
         assert!(
             first_switch(&calibration, &clean, GateStart::Open).is_some(),

@@ -172,8 +172,8 @@ fn evidence_is_the_product_of_the_bets() {
         };
         let mut state = GateState::new(&GateConfig { start, ..config });
         for row in [[-99.0, NEVER], [-3.5, NEVER]] {
-            // An open gate looks at every fourth image only.
-            let row = if open { row.repeat(4) } else { row.to_vec() };
+            // An open gate looks at every eighth image only.
+            let row = if open { row.repeat(8) } else { row.to_vec() };
             watch(&mut state, &config, &calibration, &row, 2);
         }
         let games =
@@ -296,9 +296,38 @@ fn one_image_forever_bets_once() {
     assert_eq!(state.images(), 10_000);
     let verdict = watch(&mut state, &config, &exact, &[f32::NAN, 0.0].repeat(100), 2);
     let opened = verdict.opened.expect("what is not finite bets each time");
-    // Once it is open, the gate looks at every fourth image: at those whose number is a multiple of four.
-    let looked = (10_000 + opened + 1..10_100).filter(|image| image % 4 == 0);
+    // Once it is open, the gate looks at every eighth image: at those whose number is a multiple of eight.
+    let looked = (10_000 + opened + 1..10_100).filter(|image| image % 8 == 0);
     assert_eq!(state.bets() as usize, 1 + opened + 1 + looked.count());
+}
+
+#[test]
+fn an_open_gate_that_is_about_to_close_looks_at_every_image() {
+    let config = GateConfig {
+        start: GateStart::Open,
+        ..GateConfig::default()
+    };
+    let (mut state, calibration) = (GateState::new(&config), small());
+    let (mut seldom, mut always) = (0, 0);
+    for image in 0..10_000_u64 {
+        let half_way = state.evidence() >= config.back.sqrt();
+        let mut looked = false;
+        // Rows that differ, so that each bets, and that fit the source.
+        let score = if image % 16 < 8 { -3.5 } else { -2.5 };
+        let verdict = state.observe(&config, &calibration, 1, |_| {
+            looked = true;
+            vec![score + 0.01 * (image % 5) as f32, NEVER]
+        });
+        assert_eq!(looked, half_way || image % 8 == 0, "image {image}");
+        *(if half_way { &mut always } else { &mut seldom }) += 1;
+        if !verdict.open {
+            break;
+        }
+    }
+    assert!(
+        !state.is_open() && seldom > 8 && always > 1,
+        "{seldom} {always}"
+    );
 }
 
 #[test]

@@ -107,11 +107,11 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         };
         let start = Instant::now();
         let count = images.dims()[0];
-        let needed = |&image: &usize| !gate.is_open() || gate.looks_when_open(image);
+        let needed = |&image: &usize| gate.looks(config, image);
         let mut seen = Seen::look(&self.source, images, (0..count).filter(needed).collect());
         let verdict = gate.observe(config, calibration, count, |image| {
             if !seen.rows.contains_key(&image) {
-                // The gate closed in the middle of the batch, and looks at every image from there on.
+                // The gate began to look at every image in the middle of the batch.
                 seen = Seen::look(&self.source, images, (0..count).collect());
             }
             seen.rows[&image].clone()
