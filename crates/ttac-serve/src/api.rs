@@ -127,6 +127,8 @@ pub struct Request {
     pub samples: Samples,
     /// Whether they may be learned from.
     pub learn: bool,
+    /// Whether the source's classes are asked for too.
+    pub source_too: bool,
     /// When the client no longer waits.
     pub deadline: Option<Instant>,
 }
