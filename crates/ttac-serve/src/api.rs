@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use ttac::data::Samples;
 use ttac::input::InputContract;
 
@@ -56,7 +57,8 @@ impl Lane {
 }
 
 /// What an operator wants of a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The source answers and nothing is learned.
     Off,
@@ -71,8 +73,22 @@ pub enum Mode {
     Frozen(Option<u64>),
 }
 
+impl Mode {
+    /// Returns the word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Shadow => "shadow",
+            Self::Canary(_) => "canary",
+            Self::Active => "active",
+            Self::Frozen(_) => "frozen",
+        }
+    }
+}
+
 /// What the guards say of a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Health {
     /// Nothing was seen yet.
     #[default]
@@ -93,6 +109,34 @@ pub enum Health {
     CatchingUp,
 }
 
+impl Health {
+    /// Every health.
+    pub const ALL: [Self; 8] = [
+        Self::Idle,
+        Self::Warming,
+        Self::Healthy,
+        Self::Alarmed,
+        Self::Cooling,
+        Self::Failed,
+        Self::Loading,
+        Self::CatchingUp,
+    ];
+
+    /// Returns the word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Warming => "warming",
+            Self::Healthy => "healthy",
+            Self::Alarmed => "alarmed",
+            Self::Cooling => "cooling",
+            Self::Failed => "failed",
+            Self::Loading => "loading",
+            Self::CatchingUp => "catching-up",
+        }
+    }
+}
+
 /// What became of a request's images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -106,6 +150,19 @@ pub enum Fate {
     SkippedDuplicate,
     /// Nothing is learned: mode, the request itself, or a full disk.
     Off,
+}
+
+impl Fate {
+    /// Returns the word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::SkippedBacklog => "skipped-backlog",
+            Self::SkippedShare => "skipped-share",
+            Self::SkippedDuplicate => "skipped-duplicate",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// One request for predictions.
