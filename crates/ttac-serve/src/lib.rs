@@ -8,6 +8,7 @@
 pub mod api;
 pub mod config;
 pub mod engine;
+pub mod oip;
 pub mod state;
 
 mod error;
