@@ -5,12 +5,25 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod api;
 pub mod config;
 pub mod engine;
 pub mod oip;
+pub mod rest;
 pub mod state;
+pub mod tokens;
 
 mod error;
+mod failure;
+mod front;
+mod inference;
+mod metrics;
+mod server;
+mod signals;
+mod tls;
 
 pub use error::{Error, Result};
+pub use failure::Failure;
+pub use front::Front;
+pub use server::{ConnectionLimits, Ended, Server, Stopper};
