@@ -25,8 +25,12 @@ pub struct Replayed {
     pub mode: Mode,
     /// The health.
     pub health: Health,
+    /// Images that were accepted.
+    pub accepted: u64,
     /// Images that were learned from.
     pub learned: u64,
+    /// Images whose values were not on disk.
+    pub forgotten: u64,
     /// What is wrong with the log, if anything is.
     pub damage: Option<String>,
     /// The published weights as a ttac checkpoint.
@@ -63,7 +67,9 @@ pub fn replay(config: &Config, folder: &StreamFolder) -> Result<Option<Replayed>
         weights: standing.published.digest.clone(),
         mode: standing.mode,
         health: standing.health,
+        accepted: learning.course.memory().accepted,
         learned: standing.learned,
+        forgotten: learning.course.memory().forgotten,
         damage: learning.damage.clone(),
         checkpoint,
     }))

@@ -167,6 +167,7 @@ impl Served {
 
     /// Opens a stream in its folder, or starts one there. The log behind the newest snapshot is left to be learned from again.
     pub fn open(&self, name: &str, config: &Config, folder: StreamFolder) -> Result<Arc<Stream>> {
+        folder.create()?;
         let belongs = self.belongs(name)?;
         let survey = Survey::of(&folder.log())?;
         if let Some(found) = &survey.belongs {

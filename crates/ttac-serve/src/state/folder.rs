@@ -113,6 +113,20 @@ impl StreamFolder {
         &self.0
     }
 
+    /// Makes the folder, for its owner alone, if it is not there.
+    pub fn create(&self) -> Result<()> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::DirBuilderExt;
+            builder.mode(0o700);
+        }
+        builder
+            .create(&self.0)
+            .map_err(Error::io("create", &self.0))
+    }
+
     /// Returns the folder of its log.
     pub fn log(&self) -> PathBuf {
         self.0.join("log")

@@ -3,6 +3,9 @@
 /// Streams, modes, labels, events and metrics for operators.
 mod admin;
 
+/// A service that is killed again and again.
+mod crash;
+
 /// Learning, lanes, modes, guards, labels: the engine without any transport.
 mod engine;
 
@@ -23,6 +26,9 @@ mod rest;
 
 /// Who may do what.
 mod roles;
+
+/// Restarts, damage, other networks: what is on disk.
+mod state;
 
 /// Engines on the shipped network, and pictures for them.
 mod world;
