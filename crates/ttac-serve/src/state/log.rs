@@ -261,20 +261,15 @@ impl Log {
         if self.next <= before {
             self.close();
         }
-        let open = self.file.is_some();
-        let count = self.segments.len();
-        let old = |place: usize, segment: &Segment| {
-            segment.end <= before && !(open && place + 1 == count)
-        };
-        let mut kept = Vec::new();
-        for (place, segment) in std::mem::take(&mut self.segments).into_iter().enumerate() {
-            if old(place, &segment) {
-                disk::remove(&segment.path)?;
-            } else {
-                kept.push(segment);
-            }
+        // The open file stays, and with it what comes next.
+        let closed = self.segments.len() - usize::from(self.file.is_some());
+        for _ in 0..closed {
+            let Some(first) = self.segments.first().filter(|first| first.end <= before) else {
+                break;
+            };
+            disk::remove(&first.path)?;
+            self.segments.remove(0);
         }
-        self.segments = kept;
         Ok(())
     }
 }
