@@ -114,6 +114,14 @@ impl Context {
         self.0.implementation
     }
 
+    /// Whether algorithms are chosen for batches of a certain size, whatever the size of the batch.
+    pub(crate) fn is_for_a_nominal_batch(&self) -> bool {
+        matches!(
+            self.0.implementation,
+            Implementation::Kernels(Algorithm::AutoForBatch(_))
+        )
+    }
+
     /// Returns the instruction set of the kernels.
     pub fn isa(&self) -> Isa {
         self.0.isa

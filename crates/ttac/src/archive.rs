@@ -27,11 +27,19 @@ pub enum Kind {
     Session,
     /// Features before and after adaptation.
     Features,
+    /// The state of a served stream.
+    Stream,
 }
 
 impl Kind {
     /// Lists all kinds.
-    pub const ALL: [Self; 4] = [Self::Training, Self::Anchors, Self::Session, Self::Features];
+    pub const ALL: [Self; 5] = [
+        Self::Training,
+        Self::Anchors,
+        Self::Session,
+        Self::Features,
+        Self::Stream,
+    ];
 
     fn key(self) -> &'static str {
         match self {
@@ -39,6 +47,7 @@ impl Kind {
             Self::Anchors => "ttac-anchors",
             Self::Session => "ttac-session",
             Self::Features => "ttac-features",
+            Self::Stream => "ttac-stream",
         }
     }
 
@@ -49,6 +58,7 @@ impl Kind {
             Self::Anchors => "anchors",
             Self::Session => "session",
             Self::Features => "features",
+            Self::Stream => "stream",
         }
     }
 
@@ -59,6 +69,7 @@ impl Kind {
             Self::Anchors => "a ttac anchor file",
             Self::Session => "the state of a ttac session",
             Self::Features => "a ttac feature file",
+            Self::Stream => "the state of a served stream",
         }
     }
 }

@@ -117,43 +117,48 @@ impl InputContract {
     /// Makes samples into what the network wants: of images `(x / 255 - mean) / std`, `[count, height, width, 3]`; of
     /// clouds the coordinates, `[count, points, 1, 3]`.
     ///
-    /// Samples of the other kind or of another size, clouds with too few points or with coordinates that are not
-    /// finite, and an empty batch are refused.
+    /// Samples that do not [fit](Self::check) are refused.
     pub fn normalise(&self, samples: &Samples, device: &Device) -> Result<Tensor<4>> {
+        self.check(samples)?;
         let tensor = match (self, samples) {
             (Self::Images { mean, std, .. }, Samples::Images(images)) => {
-                self.check_size(images)?;
-                check_values(
-                    samples,
-                    images.pixels.len(),
-                    3 * images.height * images.width,
-                )?;
                 let shape = [images.count(), images.height, images.width, 3];
                 TensorData::new(scaled(images, mean, std), shape)
             }
-            (Self::Images { height, width, .. }, Samples::Clouds(_)) => {
-                return Err(Error::Mismatch {
-                    what: "image size".to_owned(),
-                    expected: format!("{height} x {width} pixels for this model"),
-                    found: format!("{} in the data", samples.describe()),
-                });
-            }
-            (Self::Clouds { fewest, .. }, Samples::Clouds(clouds)) => {
-                check_points(clouds, *fewest)?;
-                check_values(samples, clouds.values.len(), 3 * clouds.points)?;
-                check_finite(clouds)?;
+            (_, Samples::Clouds(clouds)) => {
                 let shape = [clouds.count(), clouds.points, 1, 3];
                 TensorData::new(clouds.values.clone(), shape)
             }
-            (Self::Clouds { .. }, Samples::Images(_)) => {
-                return Err(Error::Mismatch {
-                    what: "input".to_owned(),
-                    expected: "clouds of points for this model".to_owned(),
-                    found: format!("{} in the data", samples.describe()),
-                });
-            }
+            (Self::Clouds { .. }, Samples::Images(_)) => unreachable!("the kind was checked"),
         };
         Ok(Tensor::from_data(tensor, device))
+    }
+
+    /// Refuses samples of the other kind or of another size, clouds with too few points or with coordinates that are not finite, and
+    /// an empty batch.
+    pub fn check(&self, samples: &Samples) -> Result<()> {
+        match (self, samples) {
+            (Self::Images { .. }, Samples::Images(images)) => {
+                self.check_size(images)?;
+                let each = 3 * images.height * images.width;
+                check_values(samples, images.pixels.len(), each)
+            }
+            (Self::Images { height, width, .. }, Samples::Clouds(_)) => Err(Error::Mismatch {
+                what: "image size".to_owned(),
+                expected: format!("{height} x {width} pixels for this model"),
+                found: format!("{} in the data", samples.describe()),
+            }),
+            (Self::Clouds { fewest, .. }, Samples::Clouds(clouds)) => {
+                check_points(clouds, *fewest)?;
+                check_values(samples, clouds.values.len(), 3 * clouds.points)?;
+                check_finite(clouds)
+            }
+            (Self::Clouds { .. }, Samples::Images(_)) => Err(Error::Mismatch {
+                what: "input".to_owned(),
+                expected: "clouds of points for this model".to_owned(),
+                found: format!("{} in the data", samples.describe()),
+            }),
+        }
     }
 
     /// Lists everything that is wrong with the contract.

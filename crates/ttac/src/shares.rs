@@ -146,6 +146,16 @@ impl RecentShares {
         self.finish(scores, || None)
     }
 
+    /// Returns what the shares of the remembered samples add to the score of each class, if anything.
+    pub(crate) fn terms(&self) -> Option<Vec<f32>> {
+        self.correction(&[]).map(|(terms, _)| terms)
+    }
+
+    /// Whether answers may be moved to agree with those of similar samples of their batch.
+    pub(crate) fn compares(&self) -> bool {
+        self.config.agreement.is_some()
+    }
+
     /// Whether the answers of samples with these scores, `[batch, classes]`, are moved to agree with those of similar samples.
     pub(crate) fn agrees(&self, scores: &Tensor<2>) -> bool {
         let probabilities = || self.probabilities(scores);

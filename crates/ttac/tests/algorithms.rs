@@ -3,9 +3,12 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use ttac::backbone::{Adaptable, Architecture, Backbone, Network, NormMode, tensors};
+use ttac::data::{Images, Samples};
+use ttac::input::InputContract;
 use ttac::kernels::{Algorithm, Context, Implementation};
 use ttac::loss::cross_entropy;
 use ttac::optim::OptimiserConfig;
+use ttac::{Model, Session};
 
 const KERNELS: [Algorithm; 4] = [
     Algorithm::Direct,
@@ -112,4 +115,46 @@ fn contexts_on_two_threads_do_not_influence_each_other() {
             .map(|thread| thread.join().unwrap())
     });
     assert!(together == alone);
+}
+
+/// A service answers each image as if it had come alone.
+#[test]
+fn with_a_nominal_batch_an_image_has_the_same_bits_in_every_batch() {
+    let device = Device::flex();
+    let mut state = 7_u32;
+    let mut pixel = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    let some = Samples::from(Images {
+        height: 32,
+        width: 32,
+        pixels: (0..70 * 32 * 32 * 3).map(|_| pixel()).collect(),
+    });
+    for (name, count) in [("resnet20-cifar", 70), ("resnet26", 20), ("vit-tiny-4", 20)] {
+        let architecture = Architecture::by_name(name, 10).unwrap();
+        let network = architecture.init(3, &device).unwrap();
+        let input = InputContract::Images {
+            height: 32,
+            width: 32,
+            mean: [0.5; 3],
+            std: [0.25; 3],
+        };
+        let classes = (0..10).map(|class| class.to_string()).collect();
+        let model = Model::new(name, network, input, classes);
+        let session = Session::builder(&model).method("test").build().unwrap();
+        assert!(session.predicts_alone());
+        let predictor = session.predictor().alone();
+        let scores = |from: usize, to: usize| {
+            let places: Vec<usize> = (from..to).collect();
+            predictor.predict(&some.pick(&places)).unwrap().scores
+        };
+        kernels(Algorithm::AutoForBatch(64)).scope(|| {
+            let together = scores(0, count);
+            for (from, to) in [(0, 1), (1, 3), (3, count)] {
+                let part = &together[10 * from..10 * to];
+                assert!(scores(from, to) == part, "{name}: images {from} to {to}");
+            }
+        });
+    }
 }

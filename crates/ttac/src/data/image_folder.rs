@@ -16,17 +16,13 @@ use ttac_corrupt::Corruption;
 use super::cifar_c::{check_severity, unknown_corruption};
 use super::memory::pick;
 use super::problem::{contents, wrong};
-use super::resize::{Rgb, shrink_and_crop};
-use super::{Batch, Dataset, Images, OpenOptions, SampleId, SetInfo, Split};
+use super::{Batch, Dataset, Images, OpenOptions, Picture, SampleId, SetInfo, Split};
 use crate::{Error, Remedy, Result};
 
 const NAME: &str = "image-folder";
 
-/// How many times longer than the other a side may be; beyond, resizing would take all memory.
-const MAX_ASPECT: usize = 50;
-
 /// A file and its class, where it has one.
-type Picture = (PathBuf, Option<usize>);
+type Listed = (PathBuf, Option<usize>);
 
 /// Files of class folders, decoded when asked for.
 ///
@@ -116,7 +112,7 @@ impl ImageFolder {
     }
 
     /// Decodes every file; keeps those that succeed and notes the others.
-    fn without_bad(&mut self, files: Vec<Picture>) -> Vec<Picture> {
+    fn without_bad(&mut self, files: Vec<Listed>) -> Vec<Listed> {
         let problems: Vec<Option<String>> = (files.par_iter())
             .map(|(path, _)| self.decode(path).err())
             .collect();
@@ -133,53 +129,11 @@ impl ImageFolder {
     /// An image as the model wants it, `[size, size, 3]`.
     fn decode(&self, path: &Path) -> Result<Vec<u8>, String> {
         let bytes = std::fs::read(path).map_err(|e| format!("cannot be read ({e})"))?;
-        // The decoder fills up what is missing of a JPEG with grey.
-        if bytes.starts_with(&[0xff, 0xd8]) && !jpeg_has_end(&bytes) {
-            return Err("not a whole PNG or JPEG (it ends before its last row)".to_owned());
-        }
-        let image = image::load_from_memory(&bytes)
-            .map_err(|e| format!("not a whole PNG or JPEG ({e})"))?;
-        let (height, width) = (image.height() as usize, image.width() as usize);
-        if height.max(width) > MAX_ASPECT * height.min(width) {
-            return Err(format!(
-                "{width} x {height} pixels, expected sides that differ {MAX_ASPECT} times at most"
-            ));
-        }
-        if self.refuse_grey && !image.color().has_color() {
+        let picture = Picture::read(&bytes, None)?;
+        if self.refuse_grey && picture.is_grey() {
             return Err("expected RGB, found a grey image".to_owned());
         }
-        let pixels = image.into_rgb8().into_raw();
-        let image = Rgb {
-            height,
-            width,
-            pixels,
-        };
-        Ok(shrink_and_crop(image, self.size))
-    }
-}
-
-/// Whether the end marker of a JPEG comes behind its pixels; a thumbnail in its header has one too.
-fn jpeg_has_end(bytes: &[u8]) -> bool {
-    let mut rest = &bytes[2..];
-    loop {
-        // Between markers lie pixels, in which 0xff is followed by 0x00 or a restart marker.
-        let Some(at) = rest.windows(2).position(|pair| {
-            pair[0] == 0xff && !matches!(pair[1], 0x00 | 0x01 | 0xd0..=0xd7 | 0xff)
-        }) else {
-            return false;
-        };
-        if rest[at + 1] == 0xd9 {
-            return true;
-        }
-        // Every other marker opens a segment that says how long it is.
-        let Some(&[high, low]) = rest[at + 2..].first_chunk() else {
-            return false;
-        };
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        let Some(behind) = rest.get(at + 2 + length..) else {
-            return false;
-        };
-        rest = behind;
+        Ok(picture.fit(self.size))
     }
 }
 
@@ -205,7 +159,7 @@ fn classes(folder: &Path, options: &OpenOptions) -> Result<Vec<String>> {
 }
 
 /// The pictures of all class folders with their classes; of the folder itself where there are no classes.
-fn files(folder: &Path, classes: &[String]) -> Result<Vec<Picture>> {
+fn files(folder: &Path, classes: &[String]) -> Result<Vec<Listed>> {
     if classes.is_empty() {
         let found = pictures(folder)?.into_iter();
         return Ok(found.map(|path| (path, None)).collect());

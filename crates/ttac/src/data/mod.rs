@@ -23,6 +23,7 @@ mod modelnet;
 mod npy;
 mod open;
 mod part;
+mod picture;
 mod problem;
 mod resize;
 mod sample;
@@ -55,6 +56,7 @@ pub use modelnet::{
 pub use npy::NpyImages;
 pub use open::{DATA_SETS, NamedSet, OpenOptions, data_names, open};
 pub use part::Part;
+pub use picture::{Picture, PictureLimits};
 pub use sample::{Batch, Clouds, Images, SampleId, Samples};
 pub use shapes10::{SHAPES10_CLASSES, Shapes10};
 pub use solids10::{SOLIDS10_CLASSES, Solids10};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use burn::tensor::{Tensor, TensorData};
 
 use super::{
-    Classifier, Learned, Learner, LearnerConfig, Method, Minibatch, Needs, NormUpdates, Observed,
-    Prediction, Stage, Unadapted,
+    Classifier, Head, Layers, Learned, Learner, LearnerConfig, Method, Minibatch, Needs,
+    NormUpdates, Observed, Prediction, Stage, Unadapted,
 };
 use crate::Result;
 use crate::archive::{Array, Arrays};
@@ -147,6 +147,15 @@ impl Adapter {
         network.features(images, mode)
     }
 
+    /// Whether the answer to a sample does not depend on the other samples that are predicted with it, once answers are corrected by the
+    /// shares of samples of before alone.
+    pub fn predicts_alone(&self) -> bool {
+        let shares = self.learner.shares();
+        self.method.predicts_alone()
+            && self.learner.predicts().is_running()
+            && !shares.is_some_and(RecentShares::compares)
+    }
+
     /// Tells the method that these samples left the queue and will not come again.
     pub fn forget(&mut self, ids: &[SampleId]) {
         self.method.forget(ids);
@@ -193,9 +202,71 @@ impl Adapter {
             network: self.method.answering(&self.learner).into(),
             mode: self.learner.predicts(),
             method: self.method.boxed_clone().into(),
-            shares: self.learner.shares().cloned().map(Arc::new),
+            correction: self
+                .learner
+                .shares()
+                .map(|shares| Correction::Recent(Arc::new(shares.clone()))),
         }
     }
+}
+
+/// Rows of features are scored in whole groups of this many, because the sums of a matrix product have another order where rows are few.
+const ROWS: usize = 64;
+
+/// A network whose scores of a sample do not depend on how many others there are.
+struct Alone(Arc<dyn Classifier + Send + Sync>);
+
+impl Classifier for Alone {
+    fn features(&self, images: Tensor<4>, norm: NormMode) -> Tensor<2> {
+        self.0.features(images, norm)
+    }
+
+    fn logits(&self, features: Tensor<2>) -> Tensor<2> {
+        let [rows, length] = features.dims();
+        let missing = rows.next_multiple_of(ROWS) - rows;
+        let zeros = Tensor::zeros([missing, length], &features.device());
+        let whole = Tensor::cat(vec![features, zeros], 0);
+        let scores = whole.chunk(rows.div_ceil(ROWS), 0).into_iter();
+        let scores = scores.map(|group| self.0.logits(group)).collect();
+        Tensor::cat(scores, 0).slice_dim(0, 0..rows)
+    }
+
+    fn projection(&self, features: Tensor<2>) -> Option<Tensor<2>> {
+        self.0.projection(features)
+    }
+
+    fn rotation(&self, images: Tensor<4>, norm: NormMode) -> Option<Tensor<2>> {
+        self.0.rotation(images, norm)
+    }
+
+    fn head_weights(&self) -> Option<Tensor<2>> {
+        self.0.head_weights()
+    }
+
+    fn num_features(&self) -> usize {
+        self.0.num_features()
+    }
+
+    fn num_classes(&self) -> usize {
+        self.0.num_classes()
+    }
+
+    fn has_layers(&self, layers: Layers) -> bool {
+        self.0.has_layers(layers)
+    }
+
+    fn has(&self, head: Head) -> bool {
+        self.0.has(head)
+    }
+}
+
+/// How a snapshot corrects scores by the shares of the classes.
+#[derive(Clone)]
+enum Correction {
+    /// By those among the samples of before and the ones that are predicted.
+    Recent(Arc<RecentShares>),
+    /// By what those among the samples of before add to the score of each class.
+    Fixed(Arc<[f32]>),
 }
 
 /// The answers of an [`Adapter`] at one moment: immutable, cheap to clone, shared between threads.
@@ -204,7 +275,7 @@ pub struct Snapshot {
     network: Arc<dyn Classifier + Send + Sync>,
     mode: NormMode<'static>,
     method: Arc<dyn Method>,
-    shares: Option<Arc<RecentShares>>,
+    correction: Option<Correction>,
 }
 
 impl Snapshot {
@@ -214,7 +285,24 @@ impl Snapshot {
             network: Arc::new(network),
             mode: NormMode::Running,
             method: Arc::new(Unadapted),
-            shares: None,
+            correction: None,
+        }
+    }
+
+    /// Returns a snapshot that corrects scores by the shares of samples of before alone, and not by those that are predicted, and whose scores
+    /// of a sample have the same bits in every batch.
+    pub fn alone(self) -> Self {
+        let network: Arc<dyn Classifier + Send + Sync> = Arc::new(Alone(self.network));
+        let correction = self.correction.and_then(|correction| match correction {
+            Correction::Recent(shares) => {
+                shares.terms().map(|terms| Correction::Fixed(terms.into()))
+            }
+            fixed @ Correction::Fixed(_) => Some(fixed),
+        });
+        Self {
+            network,
+            correction,
+            ..self
         }
     }
 
@@ -222,8 +310,14 @@ impl Snapshot {
     pub fn predict(&self, images: Tensor<4>) -> Tensor<2> {
         let network = self.network.as_ref();
         let scores = self.method.predict(network, self.mode, images.clone());
-        match &self.shares {
-            Some(shares) => shares.finish(scores, || Some(network.features(images, self.mode))),
+        match &self.correction {
+            Some(Correction::Recent(shares)) => {
+                shares.finish(scores, || Some(network.features(images, self.mode)))
+            }
+            Some(Correction::Fixed(terms)) => {
+                let terms = Tensor::<1>::from_floats(&terms[..], &scores.device());
+                scores + terms.unsqueeze()
+            }
             None => scores,
         }
     }

@@ -115,6 +115,10 @@ impl Method for Lame {
         self.0.agreement().apply(scores, &features, 1.0)
     }
 
+    fn predicts_alone(&self) -> bool {
+        false
+    }
+
     fn boxed_clone(&self) -> Box<dyn Method> {
         Box::new(*self)
     }

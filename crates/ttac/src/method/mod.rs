@@ -103,6 +103,11 @@ pub trait Method: Send + Sync {
         network.forward(images, mode)
     }
 
+    /// Whether the scores of a sample do not depend on the other samples that are predicted with it, where norms use stored statistics.
+    fn predicts_alone(&self) -> bool {
+        true
+    }
+
     /// Returns the network that predictions are made by, without gradients: the learner's, or a teacher of it.
     fn answering(&self, learner: &Learner) -> Box<dyn Classifier + Send + Sync> {
         learner.frozen()

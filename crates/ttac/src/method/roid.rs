@@ -285,6 +285,10 @@ impl Method for Roid {
         self.corrected(network.forward(images, mode))
     }
 
+    fn predicts_alone(&self) -> bool {
+        !self.config.prior_correction
+    }
+
     fn observe(&mut self, learner: &mut Learner, batch: &Minibatch, order: Prediction) -> Observed {
         let (before, learned) = self.step(learner, batch)?;
         let scores = learner.scores(before, &batch.images, order);

@@ -195,6 +195,12 @@ impl<B: Backbone + Sync + 'static> Session<B> {
         &self.warnings
     }
 
+    /// Whether a predictor of the session can answer each sample [`alone`](Predictor::alone). If not, one sample of a batch changes
+    /// the answers to the others, as with norms that use the statistics of the batch.
+    pub fn predicts_alone(&self) -> bool {
+        self.adapter.predicts_alone()
+    }
+
     /// Takes a predictor that goes on answering as the session does now.
     pub fn predictor(&self) -> Predictor {
         Predictor {

@@ -18,6 +18,16 @@ pub struct Predictor {
 }
 
 impl Predictor {
+    /// Returns a predictor whose answer to a sample does not depend on the other samples of a batch, if the session
+    /// [`predicts_alone`](super::Session::predicts_alone): where answers are corrected by the shares of the classes among recent samples,
+    /// only samples that were observed count.
+    pub fn alone(self) -> Self {
+        Self {
+            snapshot: self.snapshot.alone(),
+            ..self
+        }
+    }
+
     /// Answers a batch of samples.
     pub fn predict(&self, samples: &Samples) -> Result<Answer> {
         let images = self.input.normalise(samples, &self.device)?;

@@ -108,6 +108,23 @@ impl SessionState {
         serde_json::from_str(text).map_err(|e| invalid(format!("its `{name}`: {e}")))
     }
 
+    /// Takes the state apart into a header, as JSON text, and arrays, so that it can be a part of a larger file.
+    pub fn into_parts(self) -> (String, Arrays) {
+        let header = serde_json::to_string(&self.header).expect("headers are plain JSON");
+        (header, self.arrays)
+    }
+
+    /// Puts a state together again from [its parts](Self::into_parts), and checks the version.
+    pub fn from_parts(header: &str, arrays: Arrays) -> Result<Self> {
+        let text = serde_json::from_str(header).map_err(|e| e.to_string());
+        let header = text.and_then(|text| read_header(&text));
+        let header = header.map_err(|problem| Error::Invalid {
+            what: "saved session",
+            problem,
+        })?;
+        Ok(Self { header, arrays })
+    }
+
     /// Writes the state to a file, atomically.
     pub fn save(&self, path: &Path) -> Result<()> {
         archive::save(path, Kind::Session, &self.header, &self.arrays)
@@ -122,16 +139,21 @@ impl SessionState {
             problem,
             hint: Some("it was written by another version of ttac; start the run again".to_owned()),
         };
-        let version = Version::deserialize(&text).map_err(|e| wrong(e.to_string()))?;
-        if version.format != STATE_FORMAT {
-            return Err(wrong(format!(
-                "version {}, expected {STATE_FORMAT}",
-                version.format
-            )));
-        }
-        let header = StateHeader::deserialize(&text).map_err(|e| wrong(e.to_string()))?;
+        let header = read_header(&text).map_err(wrong)?;
         Ok(Self { header, arrays })
     }
+}
+
+/// Reads a header of this version, or says what is wrong with it.
+fn read_header(text: &serde_json::Value) -> Result<StateHeader, String> {
+    let version = Version::deserialize(text).map_err(|e| e.to_string())?;
+    if version.format != STATE_FORMAT {
+        return Err(format!(
+            "version {}, expected {STATE_FORMAT}",
+            version.format
+        ));
+    }
+    StateHeader::deserialize(text).map_err(|e| e.to_string())
 }
 
 /// Adds arrays under a prefix.

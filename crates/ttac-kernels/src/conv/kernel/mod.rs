@@ -183,6 +183,9 @@ pub enum Algorithm {
     /// The algorithm that is likely the fastest for the shape, by an estimate fitted to measurements.
     #[default]
     Auto,
+    /// The same for batches of this many images, whatever the size of the batch: a small batch then has the bits that its images have in
+    /// others.
+    AutoForBatch(usize),
     /// A matrix product of gathered patches, for any shape. The error is at most 2e-6.
     Direct,
     /// Winograd F(2x2, 3x3): 2.25 times fewer multiplications. Shapes it cannot do run as `Direct`: it needs a 3x3 kernel of stride 1 without dilation, equal padding on every side, one group. Error at most 2e-6.
@@ -192,7 +195,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Returns the algorithm that runs: never `Auto`, and never one that cannot do the shape. In several groups it is `Direct`; where groups are so large that
+    /// Returns the algorithm that runs: never one of the automatic choices, and never one that cannot do the shape. In several groups it is `Direct`; where groups are so large that
     /// each is computed as a dense convolution, those resolve it again.
     pub fn resolve(self, s: &ConvShape) -> Self {
         let winograd = matches!(s.window.as_square(), Some([3, 1, _]))
@@ -202,6 +205,7 @@ impl Algorithm {
         match self {
             _ if !winograd => Self::Direct,
             Self::Auto => Self::fastest(s),
+            Self::AutoForBatch(batch) => Self::fastest(&ConvShape { batch, ..*s }),
             chosen => chosen,
         }
     }

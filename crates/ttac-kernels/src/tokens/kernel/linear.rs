@@ -55,7 +55,7 @@ pub fn linear_forward(
     residual: Option<&[f32]>,
     shape: &LinearShape,
 ) -> Vec<f32> {
-    if shape.rows <= few_rows::MOST_ROWS {
+    if shape.rows <= few_rows::MOST_ROWS && !context.is_for_a_nominal_batch() {
         let added = Added { bias, residual };
         return few_rows::forward(context, x, weight, added, shape);
     }

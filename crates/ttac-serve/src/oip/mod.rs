@@ -1,0 +1,28 @@
+//! The Open Inference Protocol as pure functions: bytes to requests, requests to samples, replies to bytes.
+//!
+//! REST and gRPC differ in how they write a request; from [`InferRequest`] on they are the same.
+
+mod body;
+mod json;
+mod metadata;
+mod output;
+mod request;
+mod response;
+mod samples;
+mod tensor;
+
+pub use body::{Encoding, TooMuch, compress, decompress, split};
+pub use json::{check_depth, read_request};
+pub use metadata::{config, inputs, metadata, statistics};
+pub use output::{Column, OutputTensor, check_outputs, outputs};
+pub use request::{InferRequest, Parameter, Parameters, WantedOutput};
+pub use response::{Encoded, encode, reply_parameters};
+pub use samples::{Limits, raw_input, samples};
+pub use tensor::{Tensor, Values, texts_of};
+
+use crate::api::Refusal;
+
+/// Says that a request is wrong.
+pub(crate) fn invalid(text: impl Into<String>) -> Refusal {
+    Refusal::Invalid(text.into())
+}
