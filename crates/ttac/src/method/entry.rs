@@ -93,6 +93,10 @@ pub enum Wants {
 
 /// What a method needs, as data, so that protocols and checks need not ask the method itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each read by its name"
+)]
 pub struct Needs {
     /// Whether it changes an answer at all. If not, there is nothing for a gate to hold back.
     pub adapts: bool,

@@ -67,7 +67,7 @@ impl GateTable {
     /// Writes the table as Markdown. A gate of one seed is the samples at which it was open, those of several seeds are counted.
     pub fn markdown(&self) -> String {
         let mut text = format!("| gate of | {} |\n", self.methods.join(" | "));
-        text += &format!("| --- |{}\n", " --- |".repeat(self.methods.len()));
+        let _ = writeln!(text, "| --- |{}", " --- |".repeat(self.methods.len()));
         for setting in &self.settings {
             let gates = setting.gates.iter().map(|gates| in_words(gates));
             let gates: Vec<String> = gates.collect();
