@@ -12,13 +12,13 @@ use ttac::input::InputContract;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The request is wrong and will be wrong again: HTTP 400, INVALID_ARGUMENT.
+    /// The request is wrong and will be wrong again: HTTP 400, `INVALID_ARGUMENT`.
     #[error("{0}")]
     Invalid(String),
-    /// There is no such model, version or stream, or not for this client: HTTP 404, NOT_FOUND.
+    /// There is no such model, version or stream, or not for this client: HTTP 404, `NOT_FOUND`.
     #[error("{0}")]
     NotFound(String),
-    /// A client has used up its share: HTTP 429 with `Retry-After`, RESOURCE_EXHAUSTED.
+    /// A client has used up its share: HTTP 429 with `Retry-After`, `RESOURCE_EXHAUSTED`.
     #[error("{why}; try again in {} s", .after.as_secs().max(1))]
     Quota {
         /// What was used up.
@@ -29,7 +29,7 @@ pub enum Refusal {
     /// The machine is busy, loading or draining: HTTP 503 with `Retry-After`, UNAVAILABLE.
     #[error("{0}")]
     Unavailable(String),
-    /// The client's own time limit has passed: HTTP 504, DEADLINE_EXCEEDED.
+    /// The client's own time limit has passed: HTTP 504, `DEADLINE_EXCEEDED`.
     #[error("the time limit of the request has passed")]
     Deadline,
     /// Our own fault: HTTP 500, INTERNAL. The text names a request id and no internals.

@@ -174,8 +174,8 @@ impl Server {
         let (front, encryption) = (self.front, self.encryption);
         for port in self.ports {
             let router = match port.name {
-                "rest" => rest::router(front.clone()),
-                _ => admin::router(front.clone()),
+                "rest" => rest::router(&front),
+                _ => admin::router(&front),
             };
             let name = port.name;
             let listener = port.listen().map_err(|source| Error::Listen {

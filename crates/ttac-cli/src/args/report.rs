@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 #[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch on the command line"
+)]
 pub struct Report {
     /// Folders of cells of `bench`, or of records that `adapt --out` wrote, or stores of cells such as
     /// `s3://BUCKET/PREFIX`; several make one table

@@ -30,7 +30,7 @@ const POLICY: &str =
     "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// Routes of administration.
-pub fn router(front: Arc<Front>) -> Router {
+pub fn router(front: &Arc<Front>) -> Router {
     let routes = Router::new()
         .route("/v2/models/{model}/streams", get(streams::list))
         .route(
@@ -63,21 +63,30 @@ pub fn router(front: Arc<Front>) -> Router {
         )
         .route("/v2/models", get(streams::models))
         .route("/metrics", get(measured))
-        .route("/openapi.json", get(|| file("application/json", OPENAPI)))
-        .route("/", get(|| file("text/html; charset=utf-8", PAGE)))
+        .route(
+            "/openapi.json",
+            get(|| async { file("application/json", OPENAPI) }),
+        )
+        .route(
+            "/",
+            get(|| async { file("text/html; charset=utf-8", PAGE) }),
+        )
         .route(
             "/page.js",
-            get(|| file("text/javascript; charset=utf-8", SCRIPT)),
+            get(|| async { file("text/javascript; charset=utf-8", SCRIPT) }),
         )
         .route(
             "/curves.js",
-            get(|| file("text/javascript; charset=utf-8", CURVES)),
+            get(|| async { file("text/javascript; charset=utf-8", CURVES) }),
         )
-        .route("/page.css", get(|| file("text/css; charset=utf-8", STYLE)));
-    finish(routes, &front, "admin")
+        .route(
+            "/page.css",
+            get(|| async { file("text/css; charset=utf-8", STYLE) }),
+        );
+    finish(routes, front, "admin")
 }
 
-async fn file(kind: &'static str, content: &'static str) -> impl IntoResponse {
+fn file(kind: &'static str, content: &'static str) -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

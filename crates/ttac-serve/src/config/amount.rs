@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn amounts_are_read_as_people_write_them() {
-        assert_eq!(duration::parse("60s"), Some(Duration::from_secs(60)));
+        assert_eq!(duration::parse("60s"), Some(Duration::from_mins(1)));
         assert_eq!(duration::parse("1.5 m"), Some(Duration::from_secs(90)));
         assert_eq!(duration::parse("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(bytes::parse("2GB"), Some(2_000_000_000));

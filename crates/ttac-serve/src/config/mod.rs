@@ -231,7 +231,7 @@ mod tests {
             Some(Path::new("/data/anchors.safetensors"))
         );
         assert_eq!((model.batch, model.mode), (64, ModeName::Canary));
-        assert_eq!(config.learn.flush_after, Duration::from_secs(300));
+        assert_eq!(config.learn.flush_after, Duration::from_mins(5));
         assert_eq!(
             config.state.folder.as_deref(),
             Some(Path::new("/etc/ttac/state"))

@@ -106,11 +106,6 @@ impl Batcher {
         self.more.notify_all();
     }
 
-    /// Returns how many requests wait.
-    pub fn waiting(&self) -> usize {
-        self.lock().jobs.len()
-    }
-
     /// Takes the requests of the next pass, or none at the end.
     fn next(&self) -> Option<Vec<Job>> {
         let mut queue = self.lock();

@@ -159,11 +159,6 @@ impl Course {
         &self.memory
     }
 
-    /// Returns what the session is now.
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
     /// Shows the stream to those who answer.
     pub fn standing(&self) -> Standing {
         let kept = self.kept.iter().map(|kept| KeptWeights {
@@ -564,20 +559,17 @@ impl Course {
                     .or_else(good)
             }
         };
-        let restored = match place {
-            Some(place) => {
-                let state = Arc::clone(&self.kept[place].state);
-                self.published = Arc::clone(&self.kept[place].weights);
-                // What came later is what somebody wants to be rid of.
-                self.kept.truncate(place + 1);
-                self.session.restore(&state).is_ok()
-            }
-            None => {
-                self.kept.clear();
-                self.published = Arc::clone(&self.rules.source);
-                self.session.reset();
-                true
-            }
+        let restored = if let Some(place) = place {
+            let state = Arc::clone(&self.kept[place].state);
+            self.published = Arc::clone(&self.kept[place].weights);
+            // What came later is what somebody wants to be rid of.
+            self.kept.truncate(place + 1);
+            self.session.restore(&state).is_ok()
+        } else {
+            self.kept.clear();
+            self.published = Arc::clone(&self.rules.source);
+            self.session.reset();
+            true
         };
         if !restored {
             self.session.reset();

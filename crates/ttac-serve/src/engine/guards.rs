@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_window_comes_back_from_its_text_with_the_same_bits() {
-        let mixed = answer(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 0.1234567);
+        let mixed = answer(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 0.123_456_7);
         let mut window = Window::default();
         let signs = Signs {
             answer: &mixed,

@@ -183,7 +183,7 @@ impl Learner<'_> {
             } else {
                 course.apply(sequence, record)
             };
-            self.tell(stream, &mut learning, sequence, decided, &notices);
+            tell(stream, &mut learning, sequence, decided, &notices);
             if is_cut && !replayed {
                 let waiting = &stream.cuts_waiting;
                 let _ = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |cuts| {
@@ -204,45 +204,10 @@ impl Learner<'_> {
         {
             let sequence = learning.course.memory().sequence;
             let notices = learning.course.fail(&reason);
-            self.tell(stream, &mut learning, sequence + 1, None, &notices);
+            tell(stream, &mut learning, sequence + 1, None, &notices);
         }
         self.save_if_due(stream, &mut learning);
         more
-    }
-
-    /// Shows what a record led to.
-    fn tell(
-        &self,
-        stream: &Arc<Stream>,
-        learning: &mut Learning,
-        sequence: u64,
-        decided: Option<Value>,
-        notices: &[Notice],
-    ) {
-        if decided.is_none() && notices.is_empty() {
-            return;
-        }
-        show(stream, learning);
-        let now = milliseconds();
-        stream.events.add(notices, now);
-        if learning.audited >= sequence {
-            return;
-        }
-        learning.audited = sequence;
-        let Some(folder) = &learning.folder else {
-            return;
-        };
-        let decisions = notices.iter().filter(|notice| notice.kind != "step");
-        let decisions = decisions.map(|notice| {
-            let mut entry = json!({"kind": notice.kind});
-            merge(&mut entry, &notice.data);
-            entry
-        });
-        for mut entry in decided.into_iter().chain(decisions) {
-            merge(&mut entry, &json!({"seq": sequence, "time": now}));
-            // The trail tells people what was decided. Learning goes on where it cannot be written.
-            let _ = folder.audit(&entry);
-        }
     }
 
     fn compare(&self, comparison: Comparison) {
@@ -342,6 +307,40 @@ impl Learner<'_> {
         }
         needed.extend(learning.files.iter().cloned());
         folder.keep(&needed)
+    }
+}
+
+/// Shows what a record led to.
+fn tell(
+    stream: &Arc<Stream>,
+    learning: &mut Learning,
+    sequence: u64,
+    decided: Option<Value>,
+    notices: &[Notice],
+) {
+    if decided.is_none() && notices.is_empty() {
+        return;
+    }
+    show(stream, learning);
+    let now = milliseconds();
+    stream.events.add(notices, now);
+    if learning.audited >= sequence {
+        return;
+    }
+    learning.audited = sequence;
+    let Some(folder) = &learning.folder else {
+        return;
+    };
+    let decisions = notices.iter().filter(|notice| notice.kind != "step");
+    let decisions = decisions.map(|notice| {
+        let mut entry = json!({"kind": notice.kind});
+        merge(&mut entry, &notice.data);
+        entry
+    });
+    for mut entry in decided.into_iter().chain(decisions) {
+        merge(&mut entry, &json!({"seq": sequence, "time": now}));
+        // The trail tells people what was decided. Learning goes on where it cannot be written.
+        let _ = folder.audit(&entry);
     }
 }
 

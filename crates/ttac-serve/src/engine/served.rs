@@ -366,7 +366,7 @@ fn waiting(folder: &StreamFolder, memory: &super::memory::Memory) -> Result<(usi
     let survey = Survey::of(&folder.log())?;
     let mut replay = Replay::new(&survey, memory.sequence);
     let (mut open, mut accepted) = (memory.open, 0);
-    while let Some((_, record)) = replay.next()? {
+    while let Some((_, record)) = replay.read()? {
         match record {
             Record::Sample(_) => {
                 open += 1;

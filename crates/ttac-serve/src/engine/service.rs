@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use ttac::data::Samples;
 
 use super::batcher::{Scored, count_passes};
 use super::course::Notice;
@@ -39,7 +40,7 @@ impl Service for Engine {
         let begun = Instant::now();
         let served = Arc::clone(self.served(&request.model)?);
         let asked = request.lane;
-        let answered = self.shared.answer(&served, request);
+        let answered = self.shared.answer(&served, &request);
         let lane = match &answered {
             Ok((reply, _)) => reply.lane,
             Err(_) => asked.unwrap_or(Lane::Source),
@@ -208,18 +209,18 @@ impl Engine {
 type Passes = Vec<(usize, Duration)>;
 
 impl Shared {
-    fn answer(&self, served: &Arc<Served>, request: Request) -> Result<(Reply, Passes), Refusal> {
+    fn answer(&self, served: &Arc<Served>, request: &Request) -> Result<(Reply, Passes), Refusal> {
         if self.ending.load(Ordering::SeqCst) {
             return Err(Refusal::Unavailable("the service is ending".to_owned()));
         }
-        check(served, &request)?;
+        check(served, request)?;
         let stream = self.stream_for(served, &request.stream)?;
         let Some(stream) = stream else {
-            return self.answer_without_stream(served, &request);
+            return self.answer_without_stream(served, request);
         };
         let standing = stream.standing.load_full();
-        let (lane, weights) = standing.choose(request.lane, request.at, draw(&request))?;
-        let taken = self.learn_from(served, &stream, &request);
+        let (lane, weights) = standing.choose(request.lane, request.at, draw(request))?;
+        let taken = self.learn_from(served, &stream, request);
         if let Some(unsynced) = taken.unsynced {
             unsynced
                 .wait()
@@ -238,7 +239,7 @@ impl Shared {
             let source = self.batcher.predict(&standing.source, samples, deadline)?;
             Some(source.classes)
         };
-        self.remember(&stream, &request, &weights, &scored);
+        self.remember(&stream, request, &weights, &scored);
         let reply = Reply {
             lane,
             weights_version: weights.version,
@@ -533,22 +534,20 @@ fn check(served: &Served, request: &Request) -> Result<(), Refusal> {
 
 /// Draws a number, 0 to 1, that is the same for the same request.
 fn draw(request: &Request) -> f64 {
-    match &request.id {
-        Some(id) => draw_of(&format!("{}\0{id}", request.stream)),
-        None => {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(request.stream.as_bytes());
-            match &request.samples {
-                ttac::data::Samples::Images(images) => hasher.update(&images.pixels),
-                ttac::data::Samples::Clouds(clouds) => {
-                    let bytes: Vec<u8> =
-                        clouds.values.iter().flat_map(|v| v.to_le_bytes()).collect();
-                    hasher.update(&bytes)
-                }
-            };
-            fraction(&hasher.finalize())
-        }
+    if let Some(id) = &request.id {
+        return draw_of(&format!("{}\0{id}", request.stream));
     }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(request.stream.as_bytes());
+    match &request.samples {
+        Samples::Images(images) => hasher.update(&images.pixels),
+        Samples::Clouds(clouds) => {
+            let values = clouds.values.iter();
+            let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
+            hasher.update(&bytes)
+        }
+    };
+    fraction(&hasher.finalize())
 }
 
 fn draw_of(text: &str) -> f64 {

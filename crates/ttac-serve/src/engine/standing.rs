@@ -71,8 +71,8 @@ impl Standing {
                     }
                     None => adapted(),
                 },
-                (_, Health::Idle | Health::Warming | Health::Loading) => source(),
-                (Mode::Canary(_), Health::Cooling) => source(),
+                (_, Health::Idle | Health::Warming | Health::Loading)
+                | (Mode::Canary(_), Health::Cooling) => source(),
                 (Mode::Canary(share), _) if draw >= share => source(),
                 (Mode::Canary(_) | Mode::Active, _) => adapted(),
             },

@@ -241,7 +241,7 @@ impl Learning {
     /// Takes the next record: first what is learned from again, then what has arrived.
     pub fn next(&mut self, stream: &Arc<Stream>) -> Result<Option<(u64, Record)>> {
         if let Some(replay) = &mut self.replay {
-            if let Some(record) = replay.next()? {
+            if let Some(record) = replay.read()? {
                 stream.replay_left.store(replay.left(), Ordering::Relaxed);
                 return Ok(Some(record));
             }

@@ -119,18 +119,18 @@ impl WrittenTensor {
                     .and_then(|size| rest.split_at_checked(size));
                 let (bytes, others) = split.ok_or_else(|| {
                     let said = format!("`binary_data_size` says {size} bytes");
-                    tensor.wrong(format!("{said}, and {found} are left behind the JSON"))
+                    tensor.wrong(&format!("{said}, and {found} are left behind the JSON"))
                 })?;
                 *rest = others;
                 Values::Raw(bytes.to_vec())
             }
             (None, None) => {
                 let expected = "expected `data` or the parameter `binary_data_size`, found neither";
-                return Err(tensor.wrong(expected.to_owned()));
+                return Err(tensor.wrong(expected));
             }
             (Some(_), Some(_)) => {
                 let expected = "expected `data` or the parameter `binary_data_size`, found both";
-                return Err(tensor.wrong(expected.to_owned()));
+                return Err(tensor.wrong(expected));
             }
         };
         Ok(tensor)

@@ -61,11 +61,11 @@ pub fn samples(
             )));
         }
     };
-    if let Some(&found) = input.shape.first() {
-        if found > limits.samples as u64 {
-            let most = limits.samples;
-            return Err(input.wrong(format!("expected at most {most} samples, found {found}")));
-        }
+    if let Some(&found) = input.shape.first()
+        && found > limits.samples as u64
+    {
+        let most = limits.samples;
+        return Err(input.wrong(&format!("expected at most {most} samples, found {found}")));
     }
     match (contract, input.name.as_str()) {
         (&InputContract::Images { height, width, .. }, "images") => {
@@ -136,12 +136,12 @@ fn images(input: Tensor, size: (usize, usize), limits: &Limits) -> Result<Images
         });
     }
     let side = square(size)
-        .map_err(|problem| refused.wrong(format!("{problem}, found {width} x {height} pixels")))?;
+        .map_err(|problem| refused.wrong(&format!("{problem}, found {width} x {height} pixels")))?;
     let fitted = pixels.chunks_exact(3 * height * width).map(|pixels| {
         let picture = Picture::new(height, width, pixels.to_vec());
         picture
             .map(|picture| picture.fit(side))
-            .map_err(|error| refused.wrong(error.to_string()))
+            .map_err(|error| refused.wrong(&error.to_string()))
     });
     let pixels = fitted.collect::<Result<Vec<_>, _>>()?.concat();
     Ok(Images {
@@ -157,12 +157,13 @@ fn files(input: Tensor, size: (usize, usize), limits: &Limits) -> Result<Images,
     let count = input.check_shape(&[None], limits.samples)?[0];
     let (refused, base64) = (input.clone_without_values(), input.base64);
     let written = matches!(input.values, Values::Texts(_));
-    let side = square(size).map_err(|problem| refused.wrong(problem))?;
+    let side = square(size).map_err(|problem| refused.wrong(&problem))?;
     let mut pixels = Vec::with_capacity(count * 3 * side * side);
     for (index, file) in input.into_texts(count)?.into_iter().enumerate() {
         let file = if base64 {
             let decoded = STANDARD.decode(&file);
-            decoded.map_err(|error| refused.wrong(format!("file {index} is no base64: {error}")))?
+            decoded
+                .map_err(|error| refused.wrong(&format!("file {index} is no base64: {error}")))?
         } else {
             file
         };
@@ -173,7 +174,7 @@ fn files(input: Tensor, size: (usize, usize), limits: &Limits) -> Result<Images,
             } else {
                 ""
             };
-            refused.wrong(format!("file {index}: {error}{hint}"))
+            refused.wrong(&format!("file {index}: {error}{hint}"))
         })?;
         pixels.extend(picture.fit(side));
     }
@@ -203,7 +204,7 @@ fn pixel_values(
         let level = value * std[channel] + mean[channel];
         // Written so that a value that is not a number is refused too.
         if !(-PIXEL_TOLERANCE..=1.0 + PIXEL_TOLERANCE).contains(&level) {
-            return Err(refused.wrong(format!(
+            return Err(refused.wrong(&format!(
                 "image {image}, channel {channel} has {value}, which is {level} of full brightness; expected `(x / 255 - mean) / std` \
                  with mean {mean:?} and std {std:?}"
             )));
@@ -225,7 +226,7 @@ fn clouds(input: Tensor, points: usize, limits: &Limits) -> Result<Clouds, Refus
     let values = input.into_floats(shape.iter().product())?;
     if let Some(at) = values.iter().position(|value| !value.is_finite()) {
         let (cloud, point) = (at / (3 * points), at / 3 % points);
-        return Err(refused.wrong(format!(
+        return Err(refused.wrong(&format!(
             "point {point} of cloud {cloud} is {}, expected finite coordinates",
             values[at]
         )));

@@ -35,7 +35,7 @@ impl Tensor {
         if self.datatype == expected {
             return Ok(());
         }
-        Err(self.wrong(format!(
+        Err(self.wrong(&format!(
             "expected datatype {expected}, found {}",
             self.datatype
         )))
@@ -55,7 +55,7 @@ impl Tensor {
                 .iter()
                 .map(|length| length.map_or("n".to_owned(), |n| n.to_string()));
             let written = written.collect::<Vec<_>>().join(",");
-            return Err(self.wrong(format!(
+            return Err(self.wrong(&format!(
                 "expected shape [{written}], found {:?}",
                 self.shape
             )));
@@ -68,7 +68,7 @@ impl Tensor {
             Some(values) if values <= most as u64 => {
                 Ok(self.shape.iter().map(|&length| length as usize).collect())
             }
-            _ => Err(self.wrong(format!(
+            _ => Err(self.wrong(&format!(
                 "expected at most {most} values, found shape {:?}",
                 self.shape
             ))),
@@ -84,14 +84,14 @@ impl Tensor {
                     .iter()
                     .position(|&number| number != f32::from(number as u8));
                 if let Some(at) = wrong {
-                    return Err(self.wrong(format!(
+                    return Err(self.wrong(&format!(
                         "expected whole numbers from 0 to 255, found {} at place {at}",
                         numbers[at]
                     )));
                 }
                 numbers.iter().map(|&number| number as u8).collect()
             }
-            Values::Texts(_) => return Err(self.wrong("expected numbers, found texts".to_owned())),
+            Values::Texts(_) => return Err(self.wrong("expected numbers, found texts")),
         };
         self.check_count(bytes.len(), count, "bytes")?;
         Ok(bytes)
@@ -109,16 +109,16 @@ impl Tensor {
                 self.check_count(numbers.len(), count, "numbers")?;
                 Ok(numbers.clone())
             }
-            Values::Texts(_) => Err(self.wrong("expected numbers, found texts".to_owned())),
+            Values::Texts(_) => Err(self.wrong("expected numbers, found texts")),
         }
     }
 
     /// Takes the values of a `BYTES` tensor.
     pub fn into_texts(self, count: usize) -> Result<Vec<Vec<u8>>, Refusal> {
         let texts = match &self.values {
-            Values::Raw(bytes) => texts_of(bytes, count).map_err(|problem| self.wrong(problem))?,
+            Values::Raw(bytes) => texts_of(bytes, count).map_err(|problem| self.wrong(&problem))?,
             Values::Numbers(_) => {
-                return Err(self.wrong("expected texts, found numbers".to_owned()));
+                return Err(self.wrong("expected texts, found numbers"));
             }
             Values::Texts(texts) => texts.clone(),
         };
@@ -127,7 +127,7 @@ impl Tensor {
     }
 
     /// Says what is wrong with this tensor.
-    pub fn wrong(&self, problem: String) -> Refusal {
+    pub fn wrong(&self, problem: &str) -> Refusal {
         invalid(format!("input `{}`: {problem}", self.name))
     }
 
@@ -135,7 +135,7 @@ impl Tensor {
         if found == expected {
             return Ok(());
         }
-        Err(self.wrong(format!(
+        Err(self.wrong(&format!(
             "shape {:?} needs {expected} {what}, found {found}",
             self.shape
         )))

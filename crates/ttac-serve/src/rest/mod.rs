@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::front::Front;
 
 /// Routes of the protocol.
-pub fn router(front: Arc<Front>) -> Router {
+pub fn router(front: &Arc<Front>) -> Router {
     let routes = Router::new()
         .route("/v2", get(models::server))
         .route("/v2/", get(models::server))
@@ -55,7 +55,7 @@ pub fn router(front: Arc<Front>) -> Router {
             "/v2/repository/models/{model}/unload",
             post(repository::unload),
         );
-    finish(routes, &front, "rest")
+    finish(routes, front, "rest")
 }
 
 /// Adds what all routers have: errors in JSON, callers, counters.

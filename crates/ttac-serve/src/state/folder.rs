@@ -229,7 +229,7 @@ impl StreamFolder {
     /// Puts a log aside that cannot be read to its end, for those who want to look at it.
     pub fn set_aside(&self) -> Result<()> {
         let log = self.log();
-        let aside = (1..)
+        let aside = (1..=u32::MAX)
             .map(|number| self.0.join(format!("log-damaged-{number}")))
             .find(|path| !path.exists())
             .expect("there is always another number");

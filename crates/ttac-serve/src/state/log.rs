@@ -331,7 +331,7 @@ impl Replay {
     }
 
     /// Returns the next record with its number.
-    pub fn next(&mut self) -> Result<Option<(u64, Record)>> {
+    pub fn read(&mut self) -> Result<Option<(u64, Record)>> {
         loop {
             if let Some(record) = self.records.pop_front() {
                 self.left = self.left.saturating_sub(1);
@@ -343,7 +343,7 @@ impl Replay {
             let path = &segment.path;
             let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
             let content = segment::read(&bytes, segment.first);
-            for found in content.records.iter() {
+            for found in &content.records {
                 if found.sequence <= self.after {
                     continue;
                 }
@@ -384,7 +384,7 @@ mod tests {
         let mut replay = Replay::new(&Survey::of(folder).unwrap(), after);
         let left = replay.left();
         let mut found = Vec::new();
-        while let Some((number, _)) = replay.next().unwrap() {
+        while let Some((number, _)) = replay.read().unwrap() {
             found.push(number);
         }
         assert_eq!(left, found.len() as u64);
@@ -456,7 +456,7 @@ mod tests {
             }
             disk::fault::clear(folder);
             assert_eq!(log.append(&[Record::Cut]).unwrap().start, before + written);
-            let whole: Vec<u64> = (1..before + written + 1).collect();
+            let whole: Vec<u64> = (1..=before + written).collect();
             assert_eq!(numbers(folder, 0), whole);
         }
     }

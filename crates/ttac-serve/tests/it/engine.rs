@@ -343,7 +343,9 @@ fn late_labels_promote_what_is_better() {
         class: 1,
     };
     assert_eq!(
-        engine.feedback("shapes", "s", &[unknown.clone()]).unwrap(),
+        engine
+            .feedback("shapes", "s", std::slice::from_ref(&unknown))
+            .unwrap(),
         (0, 1)
     );
     let wrong = Feedback {

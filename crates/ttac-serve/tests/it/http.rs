@@ -67,11 +67,11 @@ impl World {
     }
 
     pub fn rest(&self, request: Request<Body>) -> Answer {
-        self.send(rest::router(self.front.clone()), request)
+        self.send(rest::router(&self.front), request)
     }
 
     pub fn admin(&self, request: Request<Body>) -> Answer {
-        self.send(admin::router(self.front.clone()), request)
+        self.send(admin::router(&self.front), request)
     }
 
     fn send(&self, router: Router, request: Request<Body>) -> Answer {

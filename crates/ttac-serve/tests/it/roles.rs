@@ -10,17 +10,16 @@ use crate::http::{World, request};
 const ROLES: [&str; 5] = ["predict", "learn", "feedback", "read", "admin"];
 
 fn world() -> World {
-    let mut text = String::new();
-    for role in ROLES {
-        let digest = blake3::hash(format!("{role}-token").as_bytes()).to_hex();
-        text += &format!(
-            "[[token]]\nname = \"{role}\"\ndigest = \"{digest}\"\nroles = [\"{role}\"]\nstreams = [\"cam-1\"]\n"
-        );
-    }
-    let digest = blake3::hash(b"both").to_hex();
-    text += &format!(
-        "[[token]]\nname = \"both\"\ndigest = \"{digest}\"\nroles = [\"predict\", \"learn\"]\nimages_per_second = 1\n"
-    );
+    let token = |name: &str, secret: &str, rest: &str| {
+        let digest = blake3::hash(secret.as_bytes()).to_hex();
+        format!("[[token]]\nname = '{name}'\ndigest = '{digest}'\n{rest}\n")
+    };
+    let of_role = |role: &str| {
+        let rest = format!("roles = ['{role}']\nstreams = ['cam-1']");
+        token(role, &format!("{role}-token"), &rest)
+    };
+    let both = "roles = ['predict', 'learn']\nimages_per_second = 1";
+    let text = ROLES.map(of_role).concat() + &token("both", "both", both);
     World::with(Some(Tokens::parse(&text).unwrap()), Limits::default())
 }
 
