@@ -56,6 +56,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Bench(args) => command::bench::run(&args, &options),
         Command::Work(args) => command::work::run(&args, &options),
         Command::Report(args) => command::report::run(&args, &options),
+        Command::Serve(args) => command::serve::run(&args, &options),
         Command::Streams => command::streams::run(&options),
         Command::Corrupt(args) => command::corrupt::run(&args, &options),
         Command::Speed(args) => command::speed::run(&args, &options),
@@ -72,6 +73,9 @@ fn report(error: &anyhow::Error) {
         }
         if let Some(error) = cause.downcast_ref::<ttac_fleet::Error>() {
             return error.hint().map(str::to_owned);
+        }
+        if let Some(error) = cause.downcast_ref::<ttac_serve::Error>() {
+            return error.hint();
         }
         cause.downcast_ref::<ttac_corrupt::Error>()?.hint()
     });

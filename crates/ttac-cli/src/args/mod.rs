@@ -8,6 +8,7 @@ mod fleet;
 mod model;
 mod parse;
 mod report;
+mod serve;
 mod source;
 mod speed;
 mod train;
@@ -23,6 +24,7 @@ pub use eval::Eval;
 pub use fleet::Worker;
 pub use model::{Export, ExportFormat, Import, Info};
 pub use report::{Report, TableFormat};
+pub use serve::Serve;
 pub use source::{Corrupted, Source};
 pub use speed::{Speed, Work};
 pub use train::{Keep, Train};
@@ -87,6 +89,8 @@ pub enum Command {
     Work(Worker),
     /// Make a table of what `bench` wrote, with protocols as footnotes, or a page with figures
     Report(Report),
+    /// Answer requests over HTTP, learn from them beside that, and publish what guards let through
+    Serve(Serve),
     /// List the streams that have a name, and draw them
     Streams,
     /// Write a data set under corruptions, as arrays or pictures

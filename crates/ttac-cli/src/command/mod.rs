@@ -13,6 +13,7 @@ pub mod import;
 pub mod info;
 mod plan;
 pub mod report;
+pub mod serve;
 pub mod speed;
 pub mod streams;
 pub mod train;
