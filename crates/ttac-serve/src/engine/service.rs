@@ -127,7 +127,7 @@ impl Service for Engine {
             kind: "state",
             data: json!({"deleted": true, "by": by}),
         };
-        stream.events.add(&[notice], milliseconds());
+        stream.tell(&[notice]);
         stream.events.close();
         match &learning.folder {
             Some(folder) => folder
@@ -485,7 +485,7 @@ impl Shared {
                 "evidence": for_adapted, "against": for_source,
             }),
         };
-        stream.events.add(&[notice], milliseconds());
+        stream.tell(&[notice]);
         if promote == Promote::Labels {
             // A decision that cannot be written is made again when the next labels come.
             let _ = if for_source >= ENOUGH {

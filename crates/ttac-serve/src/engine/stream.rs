@@ -9,9 +9,10 @@ use arc_swap::ArcSwap;
 use ttac::data::Samples;
 
 use super::admission::Admission;
-use super::course::Course;
+use super::course::{Course, Notice};
 use super::events::Events;
 use super::evidence::{Labels, Ring};
+use super::learner::milliseconds;
 use super::standing::Standing;
 use crate::Result;
 use crate::api::{Fate, Health, Mode};
@@ -19,6 +20,8 @@ use crate::state::{Belongs, Log, Record, Replay, Sample, StreamFolder, Unsynced}
 
 /// A stream of a model.
 pub struct Stream {
+    /// The model that it is a stream of.
+    pub model: String,
     /// Its name.
     pub name: String,
     /// Who answers.
@@ -134,6 +137,19 @@ impl Stream {
         } else {
             health
         }
+    }
+
+    /// Tells those who watch what happened, and the log of the program. Neither ever has a pixel.
+    pub fn tell(&self, notices: &[Notice]) {
+        for Notice { kind, data } in notices {
+            let (model, stream) = (self.model.as_str(), self.name.as_str());
+            match *kind {
+                "alarm" => tracing::warn!(model, stream, %data, "alarm"),
+                "state" => tracing::info!(model, stream, %data, "state"),
+                kind => tracing::debug!(model, stream, %data, "{kind}"),
+            }
+        }
+        self.events.add(notices, milliseconds());
     }
 
     /// Takes images that may be learned from into the log.
