@@ -336,7 +336,7 @@ fn the_page_loads_nothing_from_elsewhere() {
             .starts_with("default-src 'self'")
     );
     let text = String::from_utf8(page.body).unwrap();
-    for part in ["page.js", "page.css"] {
+    for part in ["page.js", "page.css", "icon.svg"] {
         assert!(text.contains(part));
         assert_eq!(world.admin(get(&format!("/{part}"))).status, StatusCode::OK);
     }
