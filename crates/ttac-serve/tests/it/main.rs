@@ -3,6 +3,9 @@
 /// Streams, modes, labels, events and metrics for operators.
 mod admin;
 
+/// Alert rules and a board over the metrics.
+mod board;
+
 /// A service that is killed again and again.
 mod crash;
 
