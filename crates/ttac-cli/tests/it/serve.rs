@@ -286,27 +286,27 @@ fn state_of_another_network_or_of_another_process_is_refused() {
     ];
     world.fails_with("serve serve.toml", &in_use);
     world.fails_with("state state verify", &in_use);
+    // Looking is no serving.
+    world.stdout("serve serve.toml --check");
     world.stdout("state state");
     drop(held);
-    // The same stream with other constants, without its model, and with other anchors.
+    // The same stream by another configuration, by another model, and by another network of the same name.
     let other = configuration("").replace("batch = 16", "batch = 32");
     world.configure(&other);
-    world.fails_with(
-        "serve serve.toml",
-        &[
-            "belongs to another method, protocol or batch",
-            "hint: serve the model",
-        ],
-    );
+    let refused = |words: &[&str]| {
+        world.fails_with("serve serve.toml", words);
+        world.fails_with("serve serve.toml --check", words);
+    };
+    refused(&[
+        "belongs to another method, protocol or batch",
+        "hint: serve the model",
+    ]);
     world.fails_with(
         "state state replay --config serve.toml",
         &["belongs to another method, protocol or batch"],
     );
     world.configure(&configuration("").replace("model.shapes", "model.others"));
-    world.fails_with(
-        "serve serve.toml",
-        &["belongs to another model: expected one of `others`, found `shapes`"],
-    );
+    refused(&["belongs to another model: expected one of `others`, found `shapes`"]);
     world.import();
     let other = configuration("")
         .replace(&format!("{SHIPPED}/model.safetensors"), "model.safetensors")
@@ -315,7 +315,7 @@ fn state_of_another_network_or_of_another_process_is_refused() {
             "method = 'shot'\n",
         );
     world.configure(&other);
-    world.fails_with("serve serve.toml", &["belongs to another network"]);
+    refused(&["belongs to another network"]);
 }
 
 #[test]

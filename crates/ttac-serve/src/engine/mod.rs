@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use evidence::evidence;
-pub use replay::{Replayed, replay};
+pub use replay::{Replayed, check_stored, replay};
 
 use batcher::Batcher;
 use learner::{Learner, Work};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::json;
 use ttac_serve::config::{Config, ModelCheck};
-use ttac_serve::engine::Engine;
+use ttac_serve::engine::{Engine, check_stored};
 use ttac_serve::{Ended, Server};
 
 use super::print;
@@ -85,6 +85,7 @@ fn addresses(server: &Server) -> (serde_json::Value, String) {
 /// Says what would be served.
 fn check(config: &Config, options: &Options) -> anyhow::Result<()> {
     let models = config.check()?;
+    check_stored(config)?;
     let result: Vec<_> = models
         .iter()
         .map(|model| {
