@@ -176,6 +176,8 @@ fn a_service_answers_says_what_happens_and_ends_when_it_is_interrupted() {
     for expected in [
         "a model is loaded",
         "a stored stream goes on",
+        "requests are taken",
+        "ended",
         "saved up to",
     ] {
         assert!(
@@ -192,6 +194,10 @@ fn a_service_answers_says_what_happens_and_ends_when_it_is_interrupted() {
         (&json!("camera"), &json!(0))
     );
     world.stdout("state state verify");
+    let quiet = Running::start(&world, "serve.toml --log-level error");
+    // Once it answers, it listens for signals.
+    get(&quiet.page);
+    assert_eq!(quiet.interrupt(), "");
 }
 
 #[test]

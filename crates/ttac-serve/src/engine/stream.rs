@@ -141,12 +141,24 @@ impl Stream {
 
     /// Tells those who watch what happened, and the log of the program. Neither ever has a pixel.
     pub fn tell(&self, notices: &[Notice]) {
+        let (model, stream) = (self.model.as_str(), self.name.as_str());
         for Notice { kind, data } in notices {
-            let (model, stream) = (self.model.as_str(), self.name.as_str());
-            match *kind {
-                "alarm" => tracing::warn!(model, stream, %data, "alarm"),
-                "state" => tracing::info!(model, stream, %data, "state"),
-                kind => tracing::debug!(model, stream, %data, "{kind}"),
+            let text = |key: &str| data[key].as_str().unwrap_or_default();
+            let (by, cause) = (text("by"), text("cause"));
+            if *kind == "alarm" {
+                let (guard, reason) = (text("guard"), text("reason"));
+                tracing::warn!(model, stream, guard, reason, "alarm");
+            } else if let Some(mode) = data.get("mode") {
+                tracing::info!(model, stream, %mode, by, "another mode");
+            } else if data.get("health").is_some() {
+                let (health, from) = (text("health"), text("from"));
+                tracing::info!(model, stream, health, from, cause, "another health");
+            } else if let Some(version) = data.get("rollback") {
+                tracing::info!(model, stream, %version, cause, "rolled back");
+            } else if data.get("deleted").is_some() {
+                tracing::info!(model, stream, by, "deleted");
+            } else {
+                tracing::debug!(model, stream, %data, "{kind}");
             }
         }
         self.events.add(notices, milliseconds());

@@ -38,6 +38,8 @@ pub fn run(args: &Serve, options: &Options) -> anyhow::Result<()> {
     let engine = Arc::new(Engine::start(config)?);
     let server = Server::bind(&listen, engine.clone())?;
     let addresses = addresses(&server);
+    let (rest, admin) = (server.address("rest"), server.address("admin"));
+    tracing::info!(rest, admin, "requests are taken");
     let camera = demo.as_ref().map(|demo| demo.begin(&server, args.rate));
     print(options.json, &addresses.0, &addresses.1)?;
     let ended = server.run();
@@ -49,6 +51,7 @@ pub fn run(args: &Serve, options: &Options) -> anyhow::Result<()> {
         std::process::exit(130);
     }
     engine.stop();
+    tracing::info!("ended");
     ended?;
     Ok(())
 }
