@@ -341,6 +341,7 @@ impl Served {
                 audited: parts.audited,
             }),
             events: Events::default(),
+            counted: Mutex::default(),
             queued: AtomicBool::new(false),
             replay_left: AtomicU64::new(left),
             cuts_waiting: AtomicU64::new(0),

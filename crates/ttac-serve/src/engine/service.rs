@@ -566,6 +566,7 @@ fn fraction(hash: &blake3::Hash) -> f64 {
 fn status(served: &Served, stream: &Stream) -> StreamStatus {
     let standing = stream.standing.load();
     let intake = lock(&stream.intake);
+    let counted = lock(&stream.counted).clone();
     let kept = standing.kept.iter();
     let batch = served.rules.loaded.config.batch;
     StreamStatus {
@@ -587,5 +588,7 @@ fn status(served: &Served, stream: &Stream) -> StreamStatus {
         ),
         log_bytes: intake.log.as_ref().map_or(0, Log::bytes),
         memory_bytes: served.stream_bytes,
+        alarms: counted.alarms.into_iter().collect(),
+        rollbacks: counted.rollbacks,
     }
 }

@@ -1,6 +1,6 @@
 //! A stream: what arrives goes into its log and waits, what was learned stands in its course, and who answers in its standing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub struct Stream {
     pub learning: Mutex<Learning>,
     /// What happened.
     pub events: Events,
+    /// How often guards raised alarms, and how often the stream went back, since the process started.
+    pub counted: Mutex<Counted>,
     /// Whether it stands in the learner's queue.
     pub queued: AtomicBool,
     /// Records of the log that are learned from again after a start.
@@ -44,6 +46,15 @@ pub struct Stream {
     pub wants_snapshot: AtomicBool,
     /// Whether the stream was deleted.
     pub deleted: AtomicBool,
+}
+
+/// What is counted for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Alarms by guard.
+    pub alarms: BTreeMap<String, u64>,
+    /// Roll backs.
+    pub rollbacks: u64,
 }
 
 /// What arrives at a stream.
@@ -147,6 +158,8 @@ impl Stream {
             let (by, cause) = (text("by"), text("cause"));
             if *kind == "alarm" {
                 let (guard, reason) = (text("guard"), text("reason"));
+                let mut counted = lock(&self.counted);
+                *counted.alarms.entry(guard.to_owned()).or_default() += 1;
                 tracing::warn!(model, stream, guard, reason, "alarm");
             } else if let Some(mode) = data.get("mode") {
                 tracing::info!(model, stream, %mode, by, "another mode");
@@ -154,6 +167,7 @@ impl Stream {
                 let (health, from) = (text("health"), text("from"));
                 tracing::info!(model, stream, health, from, cause, "another health");
             } else if let Some(version) = data.get("rollback") {
+                lock(&self.counted).rollbacks += 1;
                 tracing::info!(model, stream, %version, cause, "rolled back");
             } else if data.get("deleted").is_some() {
                 tracing::info!(model, stream, by, "deleted");

@@ -267,6 +267,8 @@ fn metrics_are_in_the_text_format() {
         "ttac_mode{model=\"m\",stream=\"cam-1\",mode=\"canary\"} 1",
         "ttac_guard{model=\"m\",stream=\"cam-1\",guard=\"marginal\"} 0.9",
         "ttac_guard_bound{model=\"m\",stream=\"cam-1\",guard=\"drift\"} 0.3",
+        "ttac_alarms_total{model=\"m\",stream=\"cam-1\",guard=\"agreement\"} 2",
+        "ttac_rollbacks_total{model=\"m\",stream=\"cam-1\"} 3",
     ] {
         assert!(
             text.lines().any(|found| found == line),
