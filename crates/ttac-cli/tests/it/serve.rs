@@ -1,7 +1,7 @@
 //! A service as an operator starts and ends it, and what it stores.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -122,14 +122,24 @@ impl Running {
         }
     }
 
-    /// Interrupts it as Ctrl-C does, and returns what it said on standard error.
-    fn interrupt(mut self) -> String {
+    /// Asks for the end as Ctrl-C does.
+    fn ask_for_the_end(&self) {
         let number = self.child.id().to_string();
         ended(Command::new("kill").args(["-INT", &number]), 0);
+    }
+
+    /// Waits for the end, which has to have a status, and returns what was said on standard error.
+    fn ended(mut self, code: i32) -> String {
         let mut said = String::new();
         self.errors.read_to_string(&mut said).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{said}");
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{said}");
         said
+    }
+
+    /// Interrupts it, and returns what it said on standard error.
+    fn interrupt(self) -> String {
+        self.ask_for_the_end();
+        self.ended(0)
     }
 }
 
@@ -198,6 +208,30 @@ fn a_service_answers_says_what_happens_and_ends_when_it_is_interrupted() {
     // Once it answers, it listens for signals.
     get(&quiet.page);
     assert_eq!(quiet.interrupt(), "");
+}
+
+#[test]
+fn who_interrupts_twice_does_not_wait_for_requests() {
+    let world = World::new();
+    world.store("camera");
+    let service = Running::start(&world, "serve.toml");
+    let address = service.rest.strip_prefix("http://").unwrap();
+    // A request whose body does not come.
+    let mut slow = TcpStream::connect(address).unwrap();
+    let head =
+        "POST /v2/models/shapes/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{";
+    slow.write_all(head.as_bytes()).unwrap();
+    get(&service.page);
+    service.ask_for_the_end();
+    let begun = Instant::now();
+    while TcpStream::connect(address).is_ok() {
+        assert!(begun.elapsed() < Duration::from_mins(2));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    service.ask_for_the_end();
+    let said = service.ended(130);
+    assert!(said.contains("ended at once"), "{said}");
+    world.stdout("state state verify");
 }
 
 #[test]
