@@ -123,13 +123,15 @@ function showState(one) {
     ["Images accepted", count(one.accepted)],
     ["Learned from", count(one.learned)],
     ["Waiting", count(one.pending)],
-    ["Labels, where they differ", `adapted ${count(adapted)}, source ${count(source)}`],
-    ["Evidence for adapted", shown(evidence)],
-    ["Log, memory", `${shown(one.log_bytes / 1e6)} MB, ${shown(one.memory_bytes / 1e6)} MB`],
+    ["Late labels", `${count(adapted)} to ${count(source)}, evidence ${shown(evidence)}`],
+    ["Log", `${shown(one.log_bytes / 1e6)} MB`],
   ];
   find("state").replaceChildren(...facts.map(([name, value, kind]) => {
     const fact = document.createElement("div");
     fact.append(element("dt", name), element("dd", value, kind));
+    if (name === "Late labels") {
+      fact.title = `where the two differ, the adapted weights were right ${count(adapted)} times and the source ${count(source)} times`;
+    }
     return fact;
   }));
 }
