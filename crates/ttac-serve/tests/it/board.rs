@@ -1,6 +1,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde::Serialize;
+use ttac_serve::config::{
+    GuardBounds, LearnConfig, ListenConfig, ModelConfig, StateConfig, ThreadsConfig,
+};
+
 use crate::http::{World, get};
 
 /// The names of our metrics in a text; those of a histogram's parts are that of the histogram.
@@ -28,6 +33,33 @@ fn alert_rules_and_the_board_ask_for_metrics_that_there_are() {
         assert!(asked.len() > 5, "{file} asks for {asked:?}");
         for name in asked {
             assert!(known.contains(name.as_str()), "{file} asks for `{name}`");
+        }
+    }
+}
+
+/// The keys of a section.
+fn keys<T: Default + Serialize>() -> Vec<String> {
+    let section = serde_json::to_value(T::default()).unwrap();
+    section.as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn every_key_is_in_the_document() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = std::fs::read_to_string(root.join("docs/serving.md")).unwrap();
+    let (_, tables) = document.split_once("## Every key").unwrap();
+    for (section, keys) in [
+        ("model.NAME", keys::<ModelConfig>()),
+        ("learn", keys::<LearnConfig>()),
+        ("state", keys::<StateConfig>()),
+        ("threads", keys::<ThreadsConfig>()),
+        ("listen", keys::<ListenConfig>()),
+        ("guards", keys::<GuardBounds>()),
+    ] {
+        let (_, table) = tables.split_once(&format!("| `[{section}]` |")).unwrap();
+        let table = table.split("\n\n").next().unwrap();
+        for key in keys {
+            assert!(table.contains(&format!("`{key}`")), "{section}: {key}");
         }
     }
 }

@@ -3,7 +3,7 @@
 /// Streams, modes, labels, events and metrics for operators.
 mod admin;
 
-/// Alert rules and a board over the metrics.
+/// Rules, board and document against what there is.
 mod board;
 
 /// A service that is killed again and again.

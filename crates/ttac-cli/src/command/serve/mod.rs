@@ -48,6 +48,8 @@ pub fn run(args: &Serve, options: &Options) -> anyhow::Result<()> {
     }
     if let Ok(Ended::AtOnce) = ended {
         tracing::warn!("ended at once; what was accepted is in the logs");
+        // Nothing is dropped by itself any more, and the demo's files are of no use to anybody.
+        drop(demo);
         std::process::exit(130);
     }
     engine.stop();
