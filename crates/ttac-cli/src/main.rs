@@ -13,6 +13,7 @@ mod follow;
 mod hints;
 mod interrupt;
 mod job;
+mod logs;
 mod progress;
 mod sheet;
 
@@ -57,6 +58,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Work(args) => command::work::run(&args, &options),
         Command::Report(args) => command::report::run(&args, &options),
         Command::Serve(args) => command::serve::run(&args, &options),
+        Command::State(args) => command::state::run(&args, &options),
         Command::Streams => command::streams::run(&options),
         Command::Corrupt(args) => command::corrupt::run(&args, &options),
         Command::Speed(args) => command::speed::run(&args, &options),

@@ -297,6 +297,10 @@ pub struct StreamStatus {
     pub log_bytes: u64,
     /// How many bytes of memory the stream takes, about.
     pub memory_bytes: u64,
+    /// Alarms by guard since the process started, those of what was learned again among them.
+    pub alarms: Vec<(String, u64)>,
+    /// Roll backs since then, by guards, labels and operators.
+    pub rollbacks: u64,
 }
 
 /// A late label of an image that was answered.

@@ -258,6 +258,23 @@ fn of_streams(text: &mut Text, streams: &[(&str, StreamStatus)]) {
         "Evidence of the labels that the adapted weights are better.",
         &|s| s.labels.2,
     );
+    family(
+        "ttac_rollbacks_total",
+        "counter",
+        "How often the stream went back to weights of before, or to the source.",
+        &|s| s.rollbacks as f64,
+    );
+    text.family("ttac_alarms_total", "counter", "Alarms by guard.");
+    for (model, stream) in streams {
+        for (guard, count) in &stream.alarms {
+            let labels = [
+                ("model", *model),
+                ("stream", stream.stream.as_str()),
+                ("guard", guard.as_str()),
+            ];
+            text.sample("ttac_alarms_total", &labels, *count as f64);
+        }
+    }
     let mut chosen = |name: &str,
                       label: &str,
                       help: &str,

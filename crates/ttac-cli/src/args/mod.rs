@@ -24,7 +24,7 @@ pub use eval::Eval;
 pub use fleet::Worker;
 pub use model::{Export, ExportFormat, Import, Info};
 pub use report::{Report, TableFormat};
-pub use serve::Serve;
+pub use serve::{By, LogFormat, LogLevel, Serve, State, StateCommand};
 pub use source::{Corrupted, Source};
 pub use speed::{Speed, Work};
 pub use train::{Keep, Train};
@@ -91,6 +91,8 @@ pub enum Command {
     Report(Report),
     /// Answer requests over HTTP, learn from them beside that, and publish what guards let through
     Serve(Serve),
+    /// List, verify, replay or export the streams that a service has stored
+    State(State),
     /// List the streams that have a name, and draw them
     Streams,
     /// Write a data set under corruptions, as arrays or pictures

@@ -20,8 +20,17 @@ use crate::device;
 use crate::progress::say;
 
 const CONFIG: &str = include_str!("../../../../configs/demo.toml");
-const MODEL: &[u8] = include_bytes!("../../../../assets/shapes10/model.safetensors");
-const ANCHORS: &[u8] = include_bytes!("../../../../assets/shapes10/anchors.safetensors");
+/// The shipped network and its anchors, each with the name of its key.
+pub const SHIPPED: [(&str, &[u8]); 2] = [
+    (
+        "model",
+        include_bytes!("../../../../assets/shapes10/model.safetensors"),
+    ),
+    (
+        "anchors",
+        include_bytes!("../../../../assets/shapes10/anchors.safetensors"),
+    ),
+];
 
 const NEXT: &str = "\
 The same with your own network and images, in three commands:
@@ -75,7 +84,7 @@ pub fn run(args: &Demo, options: &Options) -> anyhow::Result<()> {
 
 /// Puts the shipped model and its anchors beside the results.
 fn shipped(args: &Demo, shared: &mut toml::Table) -> anyhow::Result<()> {
-    for (key, bytes) in [("model", MODEL), ("anchors", ANCHORS)] {
+    for (key, bytes) in SHIPPED {
         let path = args.out.join(format!("{key}.safetensors"));
         write_atomically(&path, bytes)?;
         shared.insert(key.to_owned(), text(&path)?.into());

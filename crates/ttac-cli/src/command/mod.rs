@@ -15,6 +15,7 @@ mod plan;
 pub mod report;
 pub mod serve;
 pub mod speed;
+pub mod state;
 pub mod streams;
 pub mod train;
 pub mod work;

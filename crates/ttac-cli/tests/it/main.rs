@@ -12,6 +12,9 @@ mod graphs;
 /// The first thing that is tried.
 mod demo;
 
+/// Services, the demo of one, and stored streams.
+mod serve;
+
 /// Documents and results.
 mod tables;
 

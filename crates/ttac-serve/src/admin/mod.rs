@@ -24,6 +24,7 @@ const PAGE: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
 const CURVES: &str = include_str!("page/curves.js");
 const STYLE: &str = include_str!("page/page.css");
+const ICON: &str = include_str!("page/icon.svg");
 
 /// The page loads nothing from anywhere else.
 const POLICY: &str =
@@ -82,7 +83,8 @@ pub fn router(front: &Arc<Front>) -> Router {
         .route(
             "/page.css",
             get(|| async { file("text/css; charset=utf-8", STYLE) }),
-        );
+        )
+        .route("/icon.svg", get(|| async { file("image/svg+xml", ICON) }));
     finish(routes, front, "admin")
 }
 

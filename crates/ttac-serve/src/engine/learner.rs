@@ -263,7 +263,7 @@ impl Learner<'_> {
                 kind: "alarm",
                 data: json!({"guard": "snapshot", "reason": reason}),
             };
-            stream.events.add(&[notice], milliseconds());
+            stream.tell(&[notice]);
         }
         saved
     }
@@ -322,8 +322,8 @@ fn tell(
         return;
     }
     show(stream, learning);
+    stream.tell(notices);
     let now = milliseconds();
-    stream.events.add(notices, now);
     if learning.audited >= sequence {
         return;
     }

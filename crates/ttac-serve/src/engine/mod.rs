@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use evidence::evidence;
-pub use replay::{Replayed, replay};
+pub use replay::{Replayed, check_stored, replay};
 
 use batcher::Batcher;
 use learner::{Learner, Work};
@@ -85,6 +85,8 @@ impl Engine {
         for one in loaded {
             let name = one.name.clone();
             let served = predict.run(|| Served::new(one, &config))?;
+            let stream_bytes = served.stream_bytes;
+            tracing::info!(model = %name, method = served.rules.loaded.config.method, stream_bytes, "a model is loaded");
             models.insert(name, Arc::new(served));
         }
         let shared = Arc::new(Shared {
@@ -121,8 +123,16 @@ impl Engine {
                     let mut learning = lock(&stream.learning);
                     let changed = learning.course.memory().sequence != learning.saved;
                     if changed && !stream.deleted.load(Ordering::SeqCst) {
-                        // It was told as an event, and the log has everything.
-                        let _ = learner.save(&stream, &mut learning);
+                        // Where it fails, that was told, and the log has everything.
+                        if learner.save(&stream, &mut learning).is_ok() {
+                            let sequence = learning.saved;
+                            tracing::info!(
+                                model = stream.model,
+                                stream = stream.name,
+                                sequence,
+                                "saved up to this record of its log"
+                            );
+                        }
                     }
                 }
             }
@@ -193,6 +203,13 @@ impl Shared {
             let served = served.ok_or_else(|| unknown_model(&card, &stored, &known))?;
             let open = || served.open(&card.stream, &self.config, stored);
             let stream = self.predict.run(open)?;
+            let records = stream.replay_left.load(Ordering::Relaxed);
+            tracing::info!(
+                model = card.model,
+                stream = card.stream,
+                records,
+                "a stored stream goes on, and learns again from what its log has beyond the snapshot"
+            );
             served.insert(&stream);
             self.work.wake(&stream);
         }

@@ -1,5 +1,7 @@
-//! Learning again from a stored stream, without serving it.
+//! Stored streams without serving them: learning again from them, and whether they would go on.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::pools::Pool;
@@ -8,7 +10,7 @@ use super::stream::lock;
 use crate::Result;
 use crate::api::{Health, Mode};
 use crate::config::{Config, Loaded};
-use crate::state::StreamFolder;
+use crate::state::{Snapshot, StreamFolder, Survey, stream_folders};
 
 /// What a stored stream comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +75,40 @@ pub fn replay(config: &Config, folder: &StreamFolder) -> Result<Option<Replayed>
         damage: learning.damage.clone(),
         checkpoint,
     }))
+}
+
+/// Refuses stored streams that would not go on with a configuration, as a start does. It changes nothing, and the folder may be in use.
+pub fn check_stored(config: &Config) -> Result<()> {
+    let state = config.state.folder.as_ref();
+    let Some(state) = state.filter(|folder| folder.join("streams").is_dir()) else {
+        return Ok(());
+    };
+    let mut models: BTreeMap<String, Served> = BTreeMap::new();
+    for folder in stream_folders(state)? {
+        let Some(card) = folder.card()? else {
+            continue;
+        };
+        let served = match models.entry(card.model.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let Some(model) = config.models.get(&card.model) else {
+                    let known: Vec<String> = config.models.keys().cloned().collect();
+                    return Err(super::unknown_model(&card, &folder, &known));
+                };
+                place.insert(Served::new(Loaded::read(&card.model, model)?, config)?)
+            }
+        };
+        let mut found = Survey::of(&folder.log())?.belongs;
+        if found.is_none() {
+            // The log up to a snapshot is removed, so that there may be snapshots alone.
+            let mut snapshots = folder.snapshots()?.into_iter();
+            found = snapshots.find_map(|file| Some(Snapshot::load(&file.path).ok()?.belongs));
+        }
+        if let Some(found) = found {
+            served.belongs(&card.stream)?.check(&found, folder.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// A stream is learned from on any thread.

@@ -220,7 +220,7 @@ impl Served {
                 data: serde_json::json!({"guard": "state", "reason": reason}),
             })
             .collect();
-        stream.events.add(&notices, super::learner::milliseconds());
+        stream.tell(&notices);
         Ok(stream)
     }
 
@@ -305,6 +305,7 @@ impl Served {
         };
         let standing = parts.course.standing();
         Ok(Arc::new(Stream {
+            model: self.rules.loaded.name.clone(),
             name: name.to_owned(),
             standing: ArcSwap::from_pointee(standing),
             intake: Mutex::new(Intake {
@@ -340,6 +341,7 @@ impl Served {
                 audited: parts.audited,
             }),
             events: Events::default(),
+            counted: Mutex::default(),
             queued: AtomicBool::new(false),
             replay_left: AtomicU64::new(left),
             cuts_waiting: AtomicU64::new(0),

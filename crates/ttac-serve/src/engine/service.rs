@@ -127,7 +127,7 @@ impl Service for Engine {
             kind: "state",
             data: json!({"deleted": true, "by": by}),
         };
-        stream.events.add(&[notice], milliseconds());
+        stream.tell(&[notice]);
         stream.events.close();
         match &learning.folder {
             Some(folder) => folder
@@ -485,7 +485,7 @@ impl Shared {
                 "evidence": for_adapted, "against": for_source,
             }),
         };
-        stream.events.add(&[notice], milliseconds());
+        stream.tell(&[notice]);
         if promote == Promote::Labels {
             // A decision that cannot be written is made again when the next labels come.
             let _ = if for_source >= ENOUGH {
@@ -566,6 +566,7 @@ fn fraction(hash: &blake3::Hash) -> f64 {
 fn status(served: &Served, stream: &Stream) -> StreamStatus {
     let standing = stream.standing.load();
     let intake = lock(&stream.intake);
+    let counted = lock(&stream.counted).clone();
     let kept = standing.kept.iter();
     let batch = served.rules.loaded.config.batch;
     StreamStatus {
@@ -587,5 +588,7 @@ fn status(served: &Served, stream: &Stream) -> StreamStatus {
         ),
         log_bytes: intake.log.as_ref().map_or(0, Log::bytes),
         memory_bytes: served.stream_bytes,
+        alarms: counted.alarms.into_iter().collect(),
+        rollbacks: counted.rollbacks,
     }
 }

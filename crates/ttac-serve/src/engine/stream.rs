@@ -1,6 +1,6 @@
 //! A stream: what arrives goes into its log and waits, what was learned stands in its course, and who answers in its standing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,9 +9,10 @@ use arc_swap::ArcSwap;
 use ttac::data::Samples;
 
 use super::admission::Admission;
-use super::course::Course;
+use super::course::{Course, Notice};
 use super::events::Events;
 use super::evidence::{Labels, Ring};
+use super::learner::milliseconds;
 use super::standing::Standing;
 use crate::Result;
 use crate::api::{Fate, Health, Mode};
@@ -19,6 +20,8 @@ use crate::state::{Belongs, Log, Record, Replay, Sample, StreamFolder, Unsynced}
 
 /// A stream of a model.
 pub struct Stream {
+    /// The model that it is a stream of.
+    pub model: String,
     /// Its name.
     pub name: String,
     /// Who answers.
@@ -29,6 +32,8 @@ pub struct Stream {
     pub learning: Mutex<Learning>,
     /// What happened.
     pub events: Events,
+    /// How often guards raised alarms, and how often the stream went back, since the process started.
+    pub counted: Mutex<Counted>,
     /// Whether it stands in the learner's queue.
     pub queued: AtomicBool,
     /// Records of the log that are learned from again after a start.
@@ -41,6 +46,15 @@ pub struct Stream {
     pub wants_snapshot: AtomicBool,
     /// Whether the stream was deleted.
     pub deleted: AtomicBool,
+}
+
+/// What is counted for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Alarms by guard.
+    pub alarms: BTreeMap<String, u64>,
+    /// Roll backs.
+    pub rollbacks: u64,
 }
 
 /// What arrives at a stream.
@@ -134,6 +148,34 @@ impl Stream {
         } else {
             health
         }
+    }
+
+    /// Tells those who watch what happened, and the log of the program. Neither ever has a pixel.
+    pub fn tell(&self, notices: &[Notice]) {
+        let (model, stream) = (self.model.as_str(), self.name.as_str());
+        for Notice { kind, data } in notices {
+            let text = |key: &str| data[key].as_str().unwrap_or_default();
+            let (by, cause) = (text("by"), text("cause"));
+            if *kind == "alarm" {
+                let (guard, reason) = (text("guard"), text("reason"));
+                let mut counted = lock(&self.counted);
+                *counted.alarms.entry(guard.to_owned()).or_default() += 1;
+                tracing::warn!(model, stream, guard, reason, "alarm");
+            } else if let Some(mode) = data.get("mode") {
+                tracing::info!(model, stream, %mode, by, "another mode");
+            } else if data.get("health").is_some() {
+                let (health, from) = (text("health"), text("from"));
+                tracing::info!(model, stream, health, from, cause, "another health");
+            } else if let Some(version) = data.get("rollback") {
+                lock(&self.counted).rollbacks += 1;
+                tracing::info!(model, stream, %version, cause, "rolled back");
+            } else if data.get("deleted").is_some() {
+                tracing::info!(model, stream, by, "deleted");
+            } else {
+                tracing::debug!(model, stream, %data, "{kind}");
+            }
+        }
+        self.events.add(notices, milliseconds());
     }
 
     /// Takes images that may be learned from into the log.

@@ -267,6 +267,8 @@ fn metrics_are_in_the_text_format() {
         "ttac_mode{model=\"m\",stream=\"cam-1\",mode=\"canary\"} 1",
         "ttac_guard{model=\"m\",stream=\"cam-1\",guard=\"marginal\"} 0.9",
         "ttac_guard_bound{model=\"m\",stream=\"cam-1\",guard=\"drift\"} 0.3",
+        "ttac_alarms_total{model=\"m\",stream=\"cam-1\",guard=\"agreement\"} 2",
+        "ttac_rollbacks_total{model=\"m\",stream=\"cam-1\"} 3",
     ] {
         assert!(
             text.lines().any(|found| found == line),
@@ -336,7 +338,7 @@ fn the_page_loads_nothing_from_elsewhere() {
             .starts_with("default-src 'self'")
     );
     let text = String::from_utf8(page.body).unwrap();
-    for part in ["page.js", "page.css"] {
+    for part in ["page.js", "page.css", "icon.svg"] {
         assert!(text.contains(part));
         assert_eq!(world.admin(get(&format!("/{part}"))).status, StatusCode::OK);
     }

@@ -302,6 +302,9 @@ fn guards_roll_back_what_runs_away_and_three_times_end_in_shadow() {
     let events = engine.events("shapes", "s", None, Duration::ZERO).unwrap();
     let alarms = events.iter().filter(|event| event.kind == "alarm").count();
     assert_eq!(alarms, 4, "three guards, and that they are too many");
+    let counted = status(&engine, "s");
+    let by_guard = counted.alarms.iter().map(|(_, count)| count);
+    assert_eq!((by_guard.sum::<u64>(), counted.rollbacks), (4, 3));
 }
 
 #[test]

@@ -129,6 +129,8 @@ fn status(stream: &str) -> StreamStatus {
         labels: (3, 1, 1.5),
         log_bytes: 4096,
         memory_bytes: 1 << 20,
+        alarms: vec![("agreement".to_owned(), 2)],
+        rollbacks: 3,
     }
 }
 

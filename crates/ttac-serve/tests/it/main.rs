@@ -3,6 +3,9 @@
 /// Streams, modes, labels, events and metrics for operators.
 mod admin;
 
+/// Rules, board and document against what there is.
+mod board;
+
 /// A service that is killed again and again.
 mod crash;
 

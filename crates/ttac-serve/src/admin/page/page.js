@@ -1,12 +1,23 @@
-// The page of a service: its streams, and of one stream the curves, guards, events and the buttons that change it.
+// The page of a service: its streams, and of one stream the curves, guards, versions, events and the buttons that change it.
 
-import { Curves } from "./curves.js";
+import { Curves, short } from "./curves.js";
 
 const find = (id) => document.getElementById(id);
 let token = sessionStorage.getItem("token") ?? "";
 let chosen = null;
 let watching = null;
 let curves = null;
+
+const MEANING = {
+  off: "the source answers, and nothing is learned",
+  shadow: "the source answers; learning goes on and is compared",
+  canary: "a share of the requests is answered by the adapted weights",
+  active: "the adapted weights answer, once the stream has warmed",
+  frozen: "the version of now answers, and nothing is learned",
+};
+
+// The guards whose values have to stay below their bounds; those of all others stay above.
+const MOST = ["drift", "anchors"];
 
 // `EventSource` cannot send a token, hence `fetch` for events as well.
 async function ask(path, options = {}) {
@@ -25,15 +36,29 @@ const read = async (path) => (await ask(path)).json();
 const pathOf = ({ model, stream }) =>
   `v2/models/${encodeURIComponent(model)}/streams/${encodeURIComponent(stream)}`;
 
-function cell(text, kind = "") {
-  const cell = document.createElement("td");
-  cell.textContent = text;
-  cell.className = kind;
-  return cell;
+function element(name, content, kind = "") {
+  const made = document.createElement(name);
+  made.append(content);
+  if (kind) made.className = kind;
+  return made;
 }
 
-const shown = (value) =>
-  typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(4) : String(value ?? "");
+const cell = (content, kind) => element("td", content, kind);
+const count = (number) => number.toLocaleString("en");
+const shown = (value) => (typeof value === "number" ? short(value) : "");
+
+function row(...cells) {
+  const made = document.createElement("tr");
+  made.append(...cells);
+  return made;
+}
+
+function button(text, act) {
+  const made = element("button", text);
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+}
 
 // ------------------------------------------------------------------------------------------ streams
 
@@ -42,22 +67,23 @@ async function showStreams() {
   for (const { name: model } of (await read("v2/models")).models) {
     const { streams } = await read(`v2/models/${encodeURIComponent(model)}/streams`);
     for (const one of streams) {
-      const row = document.createElement("tr");
-      const name = document.createElement("td");
-      const button = document.createElement("button");
-      button.textContent = one.stream;
-      name.append(button);
-      const mode = one.share === undefined ? one.mode : `${one.mode} ${one.share}`;
-      row.append(cell(model), name, cell(mode, one.mode), cell(one.health, one.health));
-      row.append(cell(one.accepted), cell(one.learned), cell(one.weights_version));
-      row.ariaSelected = String(chosen?.model === model && chosen?.stream === one.stream);
-      row.addEventListener("click", () => choose({ model, stream: one.stream }));
-      rows.push(row);
+      const name = cell(element("button", one.stream));
+      const made = row(cell(model), name, cell(modeOf(one), one.mode), cell(one.health, one.health));
+      made.append(cell(count(one.accepted)), cell(count(one.learned)), cell(count(one.weights_version)));
+      made.ariaSelected = String(chosen?.model === model && chosen?.stream === one.stream);
+      made.addEventListener("click", () => choose({ model, stream: one.stream }));
+      rows.push(made);
       if (!chosen) choose({ model, stream: one.stream });
     }
   }
   find("streams").tBodies[0].replaceChildren(...rows);
   find("none").hidden = rows.length > 0;
+}
+
+function modeOf(one) {
+  if (one.mode === "canary") return `canary ${one.share}`;
+  if (one.mode === "frozen" && one.version !== null) return `frozen at ${one.version}`;
+  return one.mode;
 }
 
 // --------------------------------------------------------------------------------------- one stream
@@ -73,8 +99,66 @@ function choose(stream) {
   find("outcome").textContent = "";
   find("one").hidden = false;
   delete find("one").dataset.filled;
-  showOne().catch(say);
+  refresh();
   watch(stream, watching.signal);
+}
+
+// Says who answers, which follows from mode, health and what is published.
+function answering(one) {
+  const fits = one.health === "cooling" ? "" : ", which fits";
+  const version = one.weights_version ? `version ${count(one.weights_version)}` : `the source${fits}`;
+  if (one.health === "failed" || one.mode === "off" || one.mode === "shadow") return "the source";
+  if (one.mode === "frozen") return one.version ? `version ${count(one.version)}` : "the source";
+  if (one.health === "idle" || one.health === "warming") return "the source, until it has warmed";
+  if (one.mode === "canary") return one.health === "cooling" ? "the source" : `${version}, for a share of ${one.share}`;
+  return version;
+}
+
+function showState(one) {
+  const { adapted_right: adapted, source_right: source, evidence } = one.labels;
+  const facts = [
+    ["Mode", modeOf(one), one.mode],
+    ["Health", one.health, one.health],
+    ["Who answers", answering(one)],
+    ["Images accepted", count(one.accepted)],
+    ["Learned from", count(one.learned)],
+    ["Waiting", count(one.pending)],
+    ["Late labels", `${count(adapted)} to ${count(source)}, evidence ${shown(evidence)}`],
+    ["Log", `${shown(one.log_bytes / 1e6)} MB`],
+  ];
+  find("state").replaceChildren(...facts.map(([name, value, kind]) => {
+    const fact = document.createElement("div");
+    fact.append(element("dt", name), element("dd", value, kind));
+    if (name === "Late labels") {
+      fact.title = `where the two differ, the adapted weights were right ${count(adapted)} times and the source ${count(source)} times`;
+    }
+    return fact;
+  }));
+}
+
+function showGuards(guards) {
+  find("guards").tBodies[0].replaceChildren(...guards.map((guard) => {
+    const kind = guard.alarmed ? "alarmed" : "";
+    const value = guard.value === null ? "not yet" : shown(guard.value);
+    const bound = `${MOST.includes(guard.name) ? "at most" : "at least"} ${shown(guard.bound)}`;
+    return row(cell(guard.name), cell(value), cell(bound), cell(guard.alarmed ? "beyond" : "", kind));
+  }));
+}
+
+// Buttons are made again only where versions changed, so that none vanishes under somebody's hands.
+function showVersions(one) {
+  const table = find("versions");
+  const state = JSON.stringify([pathOf(chosen), one.kept]);
+  if (table.dataset.state === state) return;
+  table.dataset.state = state;
+  const rows = [...one.kept].reverse().map((kept) => {
+    const acts = cell(button("Roll back", () => rollBack(kept.version)));
+    acts.append(" ", button("Save", () => save(kept.version)));
+    const [word, kind] = kept.good ? ["good", "good"] : ["too new", ""];
+    return row(cell(count(kept.version)), cell(count(kept.after)), cell(word, kind), acts);
+  });
+  rows.push(row(cell("source"), cell(""), cell(""), cell(button("Roll back", () => rollBack("source")))));
+  table.tBodies[0].replaceChildren(...rows);
 }
 
 async function showOne() {
@@ -82,34 +166,26 @@ async function showOne() {
   const stream = chosen;
   const one = await read(pathOf(stream));
   if (stream !== chosen) return;
-  const { adapted_right: adapted, source_right: source, evidence } = one.labels;
-  find("state").textContent =
-    `mode ${one.mode}, health ${one.health}; ${one.accepted} images accepted, ${one.learned} learned from, ` +
-    `${one.pending} waiting; weights version ${one.weights_version}; ` +
-    `late labels: adapted right ${adapted}, source right ${source}, evidence ${shown(evidence)}`;
-  const rows = one.guards.map((guard) => {
-    const row = document.createElement("tr");
-    row.append(cell(guard.name), cell(shown(guard.value)), cell(shown(guard.bound)));
-    row.append(cell(guard.alarmed ? "alarmed" : "", guard.alarmed ? "alarmed" : ""));
-    return row;
-  });
-  find("guards").tBodies[0].replaceChildren(...rows);
+  showState(one);
+  showGuards(one.guards);
+  showVersions(one);
+  for (const guard of one.guards) curves.bound(guard.name, guard.bound);
+  curves.draw();
   // What an operator is about to choose is not changed under their hands.
-  const names = ["source", "good", ...one.kept.map((kept) => String(kept.version)).reverse()];
-  const versions = find("version");
-  if (names.join() !== [...versions.options].map((option) => option.value).join()) {
-    versions.replaceChildren(...names.map((name) => new Option(name, name)));
-  }
   if (!find("one").dataset.filled) {
     find("one").dataset.filled = "yes";
     find("mode").value = one.mode;
     if (one.share !== undefined) find("share").value = one.share;
-    showShare();
+    explain();
   }
 }
 
-const showShare = () => { find("share-label").hidden = find("mode").value !== "canary"; };
-find("mode").addEventListener("change", showShare);
+function explain() {
+  const mode = find("mode").value;
+  find("share-label").hidden = mode !== "canary";
+  find("meaning").textContent = MEANING[mode] ?? "";
+}
+find("mode").addEventListener("change", explain);
 
 async function change(what, body) {
   try {
@@ -126,11 +202,24 @@ find("set-mode").addEventListener("click", () => {
   change("mode", mode === "canary" ? { mode, share: Number(find("share").value) } : { mode });
 });
 
-find("roll-back").addEventListener("click", () => {
-  const to = find("version").value;
-  if (!confirm(`Roll ${chosen.stream} back to ${to}?`)) return;
-  change("rollback", { to: /^\d+$/.test(to) ? Number(to) : to, reason: "on the page" });
-});
+function rollBack(to) {
+  const name = to === "source" ? "the source" : `version ${to}`;
+  if (!confirm(`Roll ${chosen.stream} back to ${name}? What came later is forgotten.`)) return;
+  change("rollback", { to, reason: "on the page" });
+}
+
+async function save(version) {
+  try {
+    const answer = await ask(`${pathOf(chosen)}/versions/${version}/model`);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = `${chosen.stream}-${version}.safetensors`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  } catch (error) {
+    find("outcome").textContent = `save: ${error.message}`;
+  }
+}
 
 // -------------------------------------------------------------------------------------------- events
 
@@ -165,20 +254,32 @@ function take(block) {
   const [id] = field("id");
   if (id === undefined) return null;
   const [kind] = field("event");
-  const text = field("data").join("\n");
   let data = {};
-  try { data = JSON.parse(text); } catch { /* shown as it is */ }
-  if (kind === "step") {
-    curves.add(data);
-    return id;
-  }
-  const line = document.createElement("li");
-  line.textContent = `${kind}: ${text}`;
-  line.className = kind === "alarm" ? "alarmed" : "";
+  try { data = JSON.parse(field("data").join("\n")); } catch { /* shown as it is */ }
+  if (kind === "step") curves.add(data);
+  else if (kind === "labels") curves.label(data);
+  else note(kind, data);
+  return id;
+}
+
+function note(kind, data) {
+  if (kind === "alarm") curves.alarm();
+  const line = element("li", element("time", new Date(data.time).toLocaleTimeString()), kind === "alarm" ? "alarmed" : "");
+  line.append(inWords(kind, data));
   const list = find("events");
   list.prepend(line);
   while (list.children.length > 200) list.lastChild.remove();
-  return id;
+}
+
+const modeInWords = (mode) => (typeof mode === "object" ? Object.entries(mode)[0].join(" ") : mode);
+
+function inWords(kind, data) {
+  if (kind === "alarm") return `alarm of the guard ${data.guard}: ${data.reason}`;
+  if (data.mode !== undefined) return `mode ${modeInWords(data.mode)}, was ${modeInWords(data.from)}, by ${data.by}`;
+  if (data.health !== undefined) return `${data.health}, was ${data.from}: ${data.cause}`;
+  if (data.rollback !== undefined) return `rolled back to ${data.rollback ? `version ${data.rollback}` : "the source"}: ${data.cause}`;
+  if (data.deleted) return `deleted by ${data.by}`;
+  return `${kind}: ${JSON.stringify(data)}`;
 }
 
 // ------------------------------------------------------------------------------------------- refresh
