@@ -154,6 +154,9 @@ pub struct LearnerConfig {
     pub optimiser: OptimiserConfig,
     /// The learning rate of each step.
     pub learning_rate: f64,
+    /// From how many samples in a batch on a step is as long as the learning rate says. One of a smaller batch is shorter in proportion, so
+    /// that the way does not depend on how a stream is cut. `None` for a full step of any batch.
+    pub full_step: Option<f64>,
     /// The longest gradient, relative to the length of the parameters it belongs to; longer ones are shortened
     /// to it. `None` allows any length.
     pub gradient_bound: Option<f64>,
@@ -174,6 +177,7 @@ impl Default for LearnerConfig {
             adapts: Adaptable::Features,
             optimiser: OptimiserConfig::SGD,
             learning_rate: 0.0,
+            full_step: None,
             gradient_bound: None,
             brake: None,
             norm: NormUpdates::default(),
@@ -223,6 +227,8 @@ pub struct Learner {
     student: Box<dyn Student>,
     config: LearnerConfig,
     norm_updates: u64,
+    /// How many samples the last pass with gradients had.
+    samples: usize,
     /// How stored norm statistics follow the images, unless they follow batches.
     following: Option<Following>,
     /// The shares of the classes among recent samples, if scores are corrected by them.
@@ -235,6 +241,7 @@ impl Clone for Learner {
             student: self.student.boxed_clone(),
             config: self.config,
             norm_updates: self.norm_updates,
+            samples: self.samples,
             following: self.following.clone(),
             shares: self.shares.clone(),
         }
@@ -286,6 +293,7 @@ impl Learner {
             }),
             config,
             norm_updates: 0,
+            samples: 0,
         }
     }
 
@@ -314,16 +322,9 @@ impl Learner {
         self.shares.as_ref()
     }
 
-    /// Corrects scores, `[batch, classes]`, by the shares of the classes among recent samples, if that was asked for.
-    pub fn corrected(&self, scores: Tensor<2>) -> Tensor<2> {
-        match &self.shares {
-            Some(shares) => shares.correct(scores),
-            None => scores,
-        }
-    }
-
-    /// Corrects the scores of answered samples likewise, moves them to agree with those of samples whose features are alike, and
-    /// remembers them.
+    /// Corrects the scores of answered samples, `[batch, classes]`, by the shares of the classes among recent samples, if that was asked
+    /// for, moves them to agree with those of samples whose features are alike, and remembers them. Nothing is learned from corrected
+    /// scores: what was learned would change the shares that it was learned by, until all answers are one class.
     pub(super) fn answer(&mut self, scores: Tensor<2>, features: Option<Tensor<2>>) -> Tensor<2> {
         match &mut self.shares {
             Some(shares) => shares.answer(scores, features),
@@ -356,6 +357,7 @@ impl Learner {
 
     /// Computes features with gradients, `[batch, features]`, while the norm statistics follow the images.
     pub fn features(&mut self, images: Tensor<4>) -> Tensor<2> {
+        self.samples = images.dims()[0];
         let can_wait = self
             .following
             .as_ref()
@@ -372,7 +374,7 @@ impl Learner {
         following.begin_unlabelled(images.dims()[0]);
         let made = features(self.student.as_mut(), images, NormMode::Ruled(&*following));
         let scores = self.network().logits(made.clone()).without_autodiff();
-        let labels = classes(&self.corrected(scores));
+        let labels = classes(&scores);
         let following = self.following.as_mut().expect("it was just asked");
         following.finish_with(labels);
         made
@@ -480,7 +482,7 @@ impl Learner {
         let by_class = self.following.as_ref().is_some_and(Following::is_by_class);
         let labels = if by_class {
             let scores = self.frozen().forward(images.clone(), NormMode::Running);
-            classes(&self.corrected(scores))
+            classes(&scores)
         } else {
             vec![0; count]
         };
@@ -501,11 +503,14 @@ impl Learner {
     pub fn step(&mut self, loss: &Tensor<1>) {
         let LearnerConfig {
             learning_rate,
+            full_step,
             gradient_bound,
             brake,
             ..
         } = self.config;
-        self.student.step(loss, learning_rate, gradient_bound);
+        let part = full_step.map_or(1.0, |full| (self.samples as f64 / full).min(1.0));
+        let rate = learning_rate * part;
+        self.student.step(loss, rate, gradient_bound);
         if let Some(strength) = brake {
             towards_source(self, (strength * self.drift()).min(1.0));
         }

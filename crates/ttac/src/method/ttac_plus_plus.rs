@@ -210,7 +210,7 @@ impl TtacPlusPlus {
             }
         };
         let threshold = self.strong.confidence_threshold;
-        confident(&learner.corrected(logits), threshold)
+        confident(&logits, threshold)
     }
 }
 

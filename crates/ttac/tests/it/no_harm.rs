@@ -332,7 +332,7 @@ fn a_saved_session_with_a_gate_goes_on_with_the_same_bits() {
 }
 
 #[test]
-fn safe_learns_saves_and_does_not_depend_on_threads_with_every_method() {
+fn recommended_learns_saves_and_does_not_depend_on_threads_with_every_method() {
     let source = Source::of("ttac");
     let anchors = calibrated(&source, false);
     for name in ["bn", "tent", "eta", "shot", "ttac", "ttac+shot"] {
@@ -390,6 +390,78 @@ fn safe_learns_saves_and_does_not_depend_on_threads_with_every_method() {
         let plain = (0..5).flat_map(|number| whole.observe(&batch(number)).unwrap().probabilities);
         assert_eq!(one, plain.collect::<Vec<f32>>(), "{name}");
     }
+}
+
+/// Samples that are mostly of one class, so that recent shares have something to say after a window of mixed ones.
+fn run_of_a_class(number: u64) -> Samples {
+    let data = Shapes10::new(Split::Test, 600, 0);
+    let labels = data.labels().unwrap().unwrap();
+    let of_class = labels.iter().enumerate().filter(|(_, label)| **label == 3);
+    let ids: Vec<u64> = of_class.map(|(id, _)| id as u64).collect();
+    let ids: Vec<u64> = (0..BATCH)
+        .map(|i| ids[(number as usize * BATCH + i) % ids.len()])
+        .collect();
+    data.batch(&ids).unwrap().samples
+}
+
+#[test]
+fn nothing_is_learned_from_answers_that_recent_shares_corrected() {
+    let source = Source::of("ttac");
+    let with = |shares| {
+        let builder = Session::builder(&source.model)
+            .anchors(&source.anchors)
+            .protocol(&protocol(false))
+            .preset("ttac", Preset::Recommended)
+            .set("filter.posterior_threshold", 0.0)
+            .set("gate.visits", 1.0)
+            .gate(None);
+        let mut session = builder.shares(shares).build().unwrap();
+        let mut classes = Vec::new();
+        for number in 0..12 {
+            let samples = if number < 8 {
+                batch(number)
+            } else {
+                run_of_a_class(number)
+            };
+            classes.extend(session.observe(&samples).unwrap().classes);
+        }
+        (tensors(&session.model().network), classes)
+    };
+    let shares = SharesConfig {
+        window: 2 * BATCH,
+        memory: 4096.0,
+        least: 0.0,
+        full: 0.01,
+        ..SharesConfig::default()
+    };
+    let (plain, plain_answers) = with(None);
+    let (corrected, corrected_answers) = with(Some(shares));
+    assert_ne!(plain_answers, corrected_answers);
+    assert_eq!(plain, corrected);
+}
+
+#[test]
+fn a_small_batch_takes_a_step_that_is_shorter_in_proportion() {
+    let source = Source::of("ttac");
+    let moved = |full_step: f64| {
+        let mut session = Session::builder(&source.model)
+            .anchors(&source.anchors)
+            .protocol(&protocol(false))
+            .preset("ttac", Preset::Recommended)
+            .set("full_step", full_step)
+            // Every gradient is cut to the bound, so that a step is as long as the rate says.
+            .set("gradient_bound", 1e-4)
+            .set("brake", serde_json::Value::Null)
+            .gate(None)
+            .build()
+            .unwrap();
+        session.observe(&batch(0)).unwrap();
+        session.drift().unwrap()
+    };
+    let (full, quarter) = (moved(BATCH as f64), moved(4.0 * BATCH as f64));
+    // Both steps go the same way; parameters of about one are stored to seven digits, and a step moves the fifth.
+    assert!((full / quarter - 4.0).abs() < 0.1, "{full} and {quarter}");
+    assert!((moved(1.0) - full).abs() <= 1e-9 * full);
 }
 
 #[test]

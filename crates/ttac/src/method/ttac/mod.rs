@@ -269,7 +269,7 @@ impl Ttac {
                 network.logits(features.clone()).without_autodiff()
             }
         };
-        rows(&softmax(learner.corrected(logits), 1))
+        rows(&softmax(logits, 1))
     }
 
     /// Adds the loss that makes predictions certain, of logits, `[batch, classes]`.

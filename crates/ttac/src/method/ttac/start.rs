@@ -79,6 +79,7 @@ pub(in crate::method) fn start(
         } else {
             Adaptable::Features
         },
+        full_step: config.full_step,
         gradient_bound: config.gradient_bound,
         brake: config.brake,
         norm: config.norm,
