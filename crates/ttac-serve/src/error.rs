@@ -110,7 +110,7 @@ impl Error {
                 "`ttac state` lists what is whole; roll the stream back, or delete it".to_owned(),
             ),
             Self::Listen { name, .. } => Some(format!(
-                "another program has the port; give another by `{name}` in `[listen]` or `--{name}-port`, 0 for any that is free"
+                "another program has the port; give another by `{name}` in `[listen]` or `--{name}`, 0 for any that is free"
             )),
             Self::Library(error) => error.hint(),
             _ => None,
