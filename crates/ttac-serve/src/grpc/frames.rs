@@ -86,9 +86,11 @@ impl Frames {
             };
         }
         self.taken = true;
-        let Some(message) = front.in_time(self.whole()).await?? else {
+        let Some(length) = front.in_time(self.length()).await?? else {
             return Ok(None);
         };
+        self.room.set(Some(front.room(Some(length as u64)).await?));
+        let message = front.in_time(self.whole(HEAD + length)).await??;
         let message = self.decompressed(message).await?;
         if matches!(self.kind, Kind::Infer | Kind::StreamInfer) {
             bounds::check(&message[HEAD..])?;
@@ -96,9 +98,8 @@ impl Frames {
         Ok(Some(message.into()))
     }
 
-    /// Reads a message with its head.
-    async fn whole(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let cut = || invalid("the call ends within a message");
+    /// Reads the head of a message, and returns how long the message is.
+    async fn length(&mut self) -> Result<Option<usize>, Failure> {
         if !self.fill(HEAD).await? {
             return if self.buffer.is_empty() {
                 Ok(None)
@@ -111,16 +112,18 @@ impl Frames {
         if length > self.most {
             return Err(larger_than(self.most));
         }
-        self.room
-            .set(Some(self.front.room(Some(length as u64)).await?));
-        let whole = HEAD + length;
-        self.buffer
-            .reserve_exact(whole.saturating_sub(self.buffer.len()));
-        if !self.fill(whole).await? {
+        Ok(Some(length))
+    }
+
+    /// Reads a message of so many bytes with its head.
+    async fn whole(&mut self, bytes: usize) -> Result<Vec<u8>, Failure> {
+        let missing = bytes.saturating_sub(self.buffer.len());
+        self.buffer.reserve_exact(missing);
+        if !self.fill(bytes).await? {
             return Err(cut());
         }
-        let rest = self.buffer.split_off(whole);
-        Ok(Some(std::mem::replace(&mut self.buffer, rest)))
+        let rest = self.buffer.split_off(bytes);
+        Ok(std::mem::replace(&mut self.buffer, rest))
     }
 
     /// Reads until there are so many bytes. Says whether there are.
@@ -165,6 +168,10 @@ impl Frames {
         whole.extend(message);
         Ok(whole)
     }
+}
+
+fn cut() -> Failure {
+    invalid("the call ends within a message")
 }
 
 fn invalid(text: impl Into<String>) -> Failure {

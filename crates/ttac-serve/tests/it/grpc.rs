@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
+use proptest::prelude::*;
 use prost::Message;
 use tonic::codegen::tokio_stream::{self, StreamExt};
 use tonic::{Code, Request, Status};
@@ -821,6 +822,30 @@ fn messages_are_bounded_also_when_they_are_compressed() {
         let (found, text) = send(&world, path, headers, body);
         assert_eq!(found, code, "{words}: {text}");
         assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A right message of which some bytes are others.
+    #[test]
+    fn any_bytes_have_an_answer(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), contents: bool) {
+        let world = World::new();
+        let mut request = if contents { in_contents(3) } else { named("cam", 3) };
+        request.outputs = vec![output("probabilities", &[("classification", Int64Param(2))])];
+        let mut message = request.encode_to_vec();
+        for (place, byte) in changes {
+            let length = message.len();
+            message[place.index(length)] = byte;
+        }
+        let (code, text) = send(&world, INFER, &[], frame(0, &message));
+        prop_assert!(["", "3", "4", "5", "8", "13"].contains(&code.as_str()), "{code}: {text}");
+        prop_assert!(!text.contains("a fault of the server"), "{text}");
+        let body = [frame(0, &message), message].concat();
+        let path = "/inference.GRPCInferenceService/ModelStreamInfer";
+        let (code, text) = send(&world, path, &[], body);
+        prop_assert!(code.is_empty(), "{code}: {text}");
     }
 }
 
