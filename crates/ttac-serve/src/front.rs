@@ -163,7 +163,7 @@ impl Front {
         })
     }
 
-    /// Runs what a prediction takes, on a thread that may wait. Beyond [`PREDICTIONS`] the machine is too busy.
+    /// Runs what a prediction takes, on a thread that may wait. Beyond `PREDICTIONS` the machine is too busy.
     pub async fn predict<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,

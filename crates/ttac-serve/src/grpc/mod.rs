@@ -46,6 +46,9 @@ const HEALTH: &str = "grpc.health.v1.Health";
 /// The most bytes of messages that carry no samples.
 const SMALL: usize = 64 << 10;
 
+/// The kinds of content that gRPC has.
+const CONTENTS: [&str; 2] = ["application/grpc", "application/grpc+proto"];
+
 /// Says how messages are compressed.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
@@ -125,19 +128,21 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
 async fn receive(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let content = text(request.headers(), header::CONTENT_TYPE).unwrap_or_default();
-    let response = if content.starts_with("application/grpc") {
-        match arrive(&front, request) {
+    let kind = content.split_once(';').map_or(content, |(kind, _)| kind);
+    let (response, code) = if CONTENTS.contains(&kind.trim_end()) {
+        let response = match arrive(&front, request) {
             Ok(request) => next.run(request).await,
             Err(status) => status.into_http(),
-        }
+        };
+        let code = response.extensions().get::<Status>().map(Status::code);
+        (response, code.unwrap_or(Code::Ok))
     } else {
         // Who asks so does not look for the status of gRPC.
         let expected = "expected the content type `application/grpc`";
         let text = format!("{expected}, found `{content}`; this port speaks gRPC alone");
-        Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response()
+        let failure = Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+        (failure.into_response(), Code::Unknown)
     };
-    let status = response.extensions().get::<Status>();
-    let code = status.map_or(Code::Ok, Status::code);
     front.counters.request("grpc", code as u16);
     tracing::debug!(path, ?code, "call");
     response

@@ -863,14 +863,12 @@ fn what_is_not_there_is_unimplemented() {
         assert!(text.contains(path), "{text}");
     }
     // Whoever speaks something else is told in the words of HTTP.
-    let other = world.grpc(http_request(
-        "POST",
-        INFER,
-        &[("content-type", "application/json")],
-        "{}",
-    ));
-    assert_eq!(other.status.as_u16(), 415);
-    assert!(other.error().contains("this port speaks gRPC alone"));
+    for content in ["application/json", "application/grpc-web", ""] {
+        let headers = [("content-type", content)];
+        let other = world.grpc(http_request("POST", INFER, &headers, "{}"));
+        assert_eq!(other.status.as_u16(), 415, "{content}");
+        assert!(other.error().contains("this port speaks gRPC alone"));
+    }
     let page = [("origin", "http://elsewhere"), ("host", "here")];
     assert_eq!(send(&world, INFER, &page, frame(0, b"")).0, "7");
 }
