@@ -390,7 +390,8 @@ impl Accepting {
             builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let silent = async {
             tokio::time::sleep(self.head_time).await;
-            if asked.load(Ordering::Relaxed) {
+            // In HTTP/1 it is noticed below, for each request.
+            if matches!(self.protocol, Protocol::Http1) || asked.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
         };
@@ -401,7 +402,6 @@ impl Accepting {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
-            // In HTTP/2 nobody else waits for the first request.
             () = silent => return,
         };
         if let Err(error) = ended {

@@ -324,6 +324,37 @@ fn grpc_is_spoken_over_http2_alone() {
 }
 
 #[test]
+fn a_stream_without_an_end_does_not_keep_the_server_from_ending() {
+    let mut running = Running::start(&free(), ConnectionLimits::default());
+    let (address, stopper) = (running.grpc.clone(), running.stopper.clone());
+    let code = wait(async move {
+        let connection = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut sender, connection) = h2::client::handshake(connection).await.unwrap();
+        tokio::spawn(connection);
+        let path = "http://localhost/inference.GRPCInferenceService/ModelStreamInfer";
+        let request = axum::http::Request::post(path).header("content-type", "application/grpc");
+        let (answer, mut messages) = sender
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap();
+        messages
+            .send_data(Bytes::from_static(&[0; 5]), false)
+            .unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        // An empty request has an answer too, which says what is wrong with it.
+        let first = body.data().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&first).contains("no model is called ``"));
+        stopper.stop();
+        while let Some(bytes) = body.data().await {
+            assert_eq!(bytes.unwrap().len(), 0);
+        }
+        let trailers = body.trailers().await.unwrap().unwrap();
+        trailers["grpc-status"].to_str().unwrap().to_owned()
+    });
+    assert_eq!(code, "0");
+    assert_eq!(running.end(), Some(Ended::InOrder));
+}
+
+#[test]
 fn clients_of_grpc_that_ask_nothing_are_not_waited_for() {
     let running = Running::start(&free(), impatient());
     rest_of(Running::connect(&running.grpc));
