@@ -86,9 +86,7 @@ impl Frames {
             };
         }
         self.taken = true;
-        let Some(length) = front.in_time(self.length()).await?? else {
-            return Ok(None);
-        };
+        let length = front.in_time(self.length()).await??;
         self.room.set(Some(front.room(Some(length as u64)).await?));
         let message = front.in_time(self.whole(HEAD + length)).await??;
         let message = self.decompressed(message).await?;
@@ -99,20 +97,16 @@ impl Frames {
     }
 
     /// Reads the head of a message, and returns how long the message is.
-    async fn length(&mut self) -> Result<Option<usize>, Failure> {
+    async fn length(&mut self) -> Result<usize, Failure> {
         if !self.fill(HEAD).await? {
-            return if self.buffer.is_empty() {
-                Ok(None)
-            } else {
-                Err(cut())
-            };
+            return Err(cut());
         }
         let length = self.buffer[1..].first_chunk().ok_or_else(cut)?;
         let length = u32::from_be_bytes(*length) as usize;
         if length > self.most {
             return Err(larger_than(self.most));
         }
-        Ok(Some(length))
+        Ok(length)
     }
 
     /// Reads a message of so many bytes with its head.
@@ -171,7 +165,7 @@ impl Frames {
 }
 
 fn cut() -> Failure {
-    invalid("the call ends within a message")
+    invalid("the call ends before its message does")
 }
 
 fn invalid(text: impl Into<String>) -> Failure {

@@ -10,6 +10,7 @@ use super::generated::health::health_check_response::ServingStatus;
 use super::generated::health::{HealthCheckRequest, HealthCheckResponse, health_server};
 use super::status::refused;
 use super::{HEALTH, INFERENCE};
+use crate::api::Refusal;
 use crate::front::{Front, busy};
 
 /// How soon those who watch hear of a change.
@@ -52,7 +53,7 @@ impl health_server::Health for Health {
         let service = request.into_inner().service;
         if !is_known(&service) {
             let text = format!("no service is called `{service}`; there is `{INFERENCE}`");
-            return Err(Status::not_found(text));
+            return Err(refused(Refusal::NotFound(text)));
         }
         Ok(Response::new(response(status(&self.front))))
     }

@@ -1,6 +1,7 @@
 //! The Open Inference Protocol over gRPC, with Triton's extensions, and the health service that balancers ask.
 
 mod bounds;
+mod codec;
 mod frames;
 mod health;
 mod messages;
@@ -26,8 +27,8 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use tonic::Status;
 use tonic::service::Routes;
-use tonic::{Code, Status};
 
 use self::frames::Room;
 use self::generated::health::health_server::HealthServer;
@@ -129,22 +130,23 @@ async fn receive(State(front): State<Arc<Front>>, request: Request, next: Next) 
     let path = request.uri().path().to_owned();
     let content = text(request.headers(), header::CONTENT_TYPE).unwrap_or_default();
     let kind = content.split_once(';').map_or(content, |(kind, _)| kind);
-    let (response, code) = if CONTENTS.contains(&kind.trim_end()) {
+    let (response, counted) = if CONTENTS.contains(&kind.trim_end()) {
         let response = match arrive(&front, request) {
             Ok(request) => next.run(request).await,
             Err(status) => status.into_http(),
         };
-        let code = response.extensions().get::<Status>().map(Status::code);
-        (response, code.unwrap_or(Code::Ok))
+        let status = response.extensions().get::<Status>();
+        let counted = status.map_or(200, status::of_http);
+        (response, counted)
     } else {
         // Who asks so does not look for the status of gRPC.
         let expected = "expected the content type `application/grpc`";
         let text = format!("{expected}, found `{content}`; this port speaks gRPC alone");
-        let failure = Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
-        (failure.into_response(), Code::Unknown)
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        (Failure::new(status, text).into_response(), status.as_u16())
     };
-    front.counters.request("grpc", code as u16);
-    tracing::debug!(path, ?code, "call");
+    front.counters.request("grpc", counted);
+    tracing::debug!(path, status = counted, "call");
     response
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tonic::codegen::BoxStream;
-use tonic::{Code, Extensions, Request, Response, Status, Streaming};
+use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::Arrived;
 use super::generated::inference::grpc_inference_service_server::GrpcInferenceService;
@@ -18,7 +18,7 @@ use super::generated::inference::{
     ServerReadyRequest, ServerReadyResponse,
 };
 use super::messages::{answered, parameter, read};
-use super::status::refused;
+use super::status::{of_http, refused};
 use crate::api::Refusal;
 use crate::calls;
 use crate::failure::Failure;
@@ -96,8 +96,8 @@ impl Talk {
         };
         let id = request.id.clone();
         let result = self.answer(request).await;
-        let code = result.as_ref().err().map_or(Code::Ok, Status::code);
-        self.front.counters.request("grpc", code as u16);
+        let counted = result.as_ref().err().map_or(200, of_http);
+        self.front.counters.request("grpc", counted);
         let answer = match result {
             Ok(mut response) => {
                 let last = parameter(Parameter::Truth(true));

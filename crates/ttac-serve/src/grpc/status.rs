@@ -1,5 +1,7 @@
 //! Failures as gRPC says them, and how long a client waits.
 
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -8,6 +10,11 @@ use tonic::{Code, Status};
 
 use crate::api::Refusal;
 use crate::failure::Failure;
+
+/// The status of HTTP that a status of gRPC was made of.
+#[derive(Debug, thiserror::Error)]
+#[error("HTTP {0}")]
+struct OfHttp(u16);
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
@@ -24,6 +31,7 @@ impl From<Failure> for Status {
             _ => Code::Internal,
         };
         let mut status = Self::new(code, failure.text);
+        status.set_source(Arc::new(OfHttp(failure.status.as_u16())));
         if let Some(after) = failure.retry_after {
             // Clients with a retry policy wait so long.
             let milliseconds = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
@@ -39,6 +47,22 @@ impl From<Failure> for Status {
 /// Says a refusal as gRPC does.
 pub fn refused(refusal: Refusal) -> Status {
     Failure::from(refusal).into()
+}
+
+/// Returns the status that HTTP has for the same, by which all transports count: it tells more than the code.
+pub fn of_http(status: &Status) -> u16 {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(status);
+    while let Some(error) = cause {
+        if let Some(OfHttp(status)) = error.downcast_ref() {
+            return *status;
+        }
+        cause = error.source();
+    }
+    match status.code() {
+        Code::Ok => 200,
+        Code::Unimplemented => 404,
+        _ => 500,
+    }
 }
 
 /// Reads the header `grpc-timeout`: up to eight digits and a unit.
@@ -94,6 +118,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_there_is_no_fault() {
+        assert_eq!(of_http(&Status::ok("")), 200);
+        assert_eq!(of_http(&Status::unimplemented("")), 404);
+        assert_eq!(of_http(&Status::internal("")), 500);
+    }
+
+    #[test]
     fn each_failure_has_a_code() {
         for (status, code) in [
             (400, Code::InvalidArgument),
@@ -110,6 +141,11 @@ mod tests {
             let failure = Failure::new(StatusCode::from_u16(status).unwrap(), "why");
             let said = Status::from(failure);
             assert_eq!((said.code(), said.message()), (code, "why"), "{status}");
+            assert_eq!(of_http(&said), status);
+            // It is found below others too.
+            let mut other = Status::unknown("other");
+            other.set_source(Arc::new(said));
+            assert_eq!(of_http(&other), status);
         }
         let after = Duration::from_millis(1500);
         let quota = refused(Refusal::Quota {

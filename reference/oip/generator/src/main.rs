@@ -26,6 +26,7 @@ fn generate(proto: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error>> 
     let described = protox::compile(FILES, [proto])?;
     tonic_prost_build::configure()
         .build_transport(false)
+        .codec_path("crate::grpc::codec::Codec")
         .out_dir(out)
         .compile_fds(described)?;
     Ok(())

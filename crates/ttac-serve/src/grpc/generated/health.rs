@@ -134,7 +134,7 @@ pub mod health_client {
             self.inner.ready().await.map_err(|e| {
                 tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
             })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::grpc::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
             let mut req = request.into_request();
             req.extensions_mut()
@@ -152,7 +152,7 @@ pub mod health_client {
             self.inner.ready().await.map_err(|e| {
                 tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
             })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::grpc::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Watch");
             let mut req = request.into_request();
             req.extensions_mut()
@@ -285,7 +285,7 @@ pub mod health_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CheckSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::grpc::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -324,7 +324,7 @@ pub mod health_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::grpc::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
