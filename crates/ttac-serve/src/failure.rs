@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::api::Refusal;
@@ -69,9 +70,7 @@ impl IntoResponse for Failure {
 }
 
 /// Writes a value as a body of JSON.
-pub fn json_body(value: &serde_json::Value) -> impl IntoResponse + use<> {
-    (
-        [(header::CONTENT_TYPE, "application/json")],
-        value.to_string(),
-    )
+pub fn json_body<T: Serialize>(value: &T) -> impl IntoResponse + use<T> {
+    let json = serde_json::to_string(value).expect("what is answered is plain JSON");
+    ([(header::CONTENT_TYPE, "application/json")], json)
 }

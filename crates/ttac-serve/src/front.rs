@@ -25,6 +25,9 @@ pub const WATCHERS: usize = 32;
 /// How many of the largest bodies are held at once.
 const BODIES: usize = 8;
 
+/// How soon calls without an end notice that the server is about to end.
+const DRAIN_PAUSE: Duration = Duration::from_millis(200);
+
 /// How long a body may take to come.
 pub const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -160,7 +163,7 @@ impl Front {
         })
     }
 
-    /// Runs what a prediction takes, on a thread that may wait. Beyond [`PREDICTIONS`] the machine is too busy.
+    /// Runs what a prediction takes, on a thread that may wait. Beyond `PREDICTIONS` the machine is too busy.
     pub async fn predict<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -219,34 +222,47 @@ impl Front {
         }
     }
 
+    /// Waits for a body, or a part of one, which may not take too long.
+    pub async fn in_time<T>(&self, read: impl Future<Output = T>) -> Result<T, Failure> {
+        let read = tokio::time::timeout(self.body_time, read).await;
+        read.map_err(|_| {
+            let seconds = self.body_time.as_secs();
+            let text = format!("the body did not come within {seconds} s");
+            Failure::new(StatusCode::REQUEST_TIMEOUT, text)
+        })
+    }
+
     /// Reads a body, which may neither be too long nor take too long.
     pub async fn body(&self, body: axum::body::Body) -> Result<Vec<u8>, Failure> {
         let read = axum::body::to_bytes(body, self.limits.body);
-        match tokio::time::timeout(self.body_time, read).await {
-            Ok(Ok(bytes)) => Ok(bytes.into()),
-            Ok(Err(error)) => {
-                let text = error.to_string();
-                if text.contains("length limit") {
-                    return Err(self.too_large());
-                }
-                let text = format!("the body did not come whole: {text}");
-                Err(Failure::new(StatusCode::BAD_REQUEST, text))
+        let bytes = self.in_time(read).await?.map_err(|error| {
+            let text = error.to_string();
+            if text.contains("length limit") {
+                return self.too_large();
             }
-            Err(_) => {
-                let seconds = self.body_time.as_secs();
-                let text = format!("the body did not come within {seconds} s");
-                Err(Failure::new(StatusCode::REQUEST_TIMEOUT, text))
-            }
-        }
+            let text = format!("the body did not come whole: {text}");
+            Failure::new(StatusCode::BAD_REQUEST, text)
+        });
+        Ok(bytes?.into())
     }
 
     /// Says that a body is too large.
     pub fn too_large(&self) -> Failure {
-        let limit = self.limits.body;
-        let text =
-            format!("expected a body of at most {limit} bytes, also when it is decompressed");
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+        larger_than(self.limits.body)
     }
+
+    /// Waits until the server is about to end.
+    pub async fn drained(&self) {
+        while !self.draining() {
+            tokio::time::sleep(DRAIN_PAUSE).await;
+        }
+    }
+}
+
+/// Says that a body has more bytes than it may have.
+pub fn larger_than(limit: usize) -> Failure {
+    let text = format!("expected a body of at most {limit} bytes, also when it is decompressed");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text)
 }
 
 /// Says that there is no place for a request.

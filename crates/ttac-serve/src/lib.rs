@@ -9,11 +9,13 @@ pub mod admin;
 pub mod api;
 pub mod config;
 pub mod engine;
+pub mod grpc;
 pub mod oip;
 pub mod rest;
 pub mod state;
 pub mod tokens;
 
+mod calls;
 mod error;
 mod failure;
 mod front;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,6 +11,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
 
 use crate::api::Service;
 use crate::config::ListenConfig;
@@ -18,7 +20,7 @@ use crate::oip::Limits;
 use crate::signals::{Asked, Signals};
 use crate::tls::Encryption;
 use crate::tokens::Tokens;
-use crate::{Error, Result, admin, rest};
+use crate::{Error, Result, admin, grpc, rest};
 
 /// What a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,15 @@ impl Default for ConnectionLimits {
 
 /// About how many bytes the head of a request may have; a read that begins below may end above.
 const HEAD_BYTES: usize = 64 << 10;
+
+/// How often clients of HTTP/2 are asked whether they are still there, and how long they may take to say so.
+const ALIVE: Duration = Duration::from_secs(20);
+
+/// How many calls a connection of HTTP/2 may make at once.
+const CALLS: u32 = 128;
+
+/// How many bytes of a connection of HTTP/2, and of a call, may come before they are looked at.
+const WINDOW: u32 = 256 << 10;
 
 /// How long requests that are under way may take after the end was asked for.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
@@ -116,7 +127,7 @@ impl Server {
             body: listen.body as usize,
             ..Limits::default()
         };
-        let ports = [("rest", listen.rest), ("admin", listen.admin)];
+        let ports = listen.ports();
         let ports = ports.map(|(name, port)| Port::open(name, listen.host, port));
         let ports = ports.into_iter().collect::<Result<Vec<_>>>()?;
         let mut front = Front::new(service, requests, tokens).with_body_time(limits.body);
@@ -133,15 +144,15 @@ impl Server {
         })
     }
 
-    /// Returns the address of a port, `rest` or `admin`, as a browser takes it.
+    /// Returns the address of a port as its clients take it: of `rest` and `admin` with a scheme, of `grpc` without.
     pub fn address(&self, name: &str) -> String {
-        let scheme = if self.encryption.is_some() {
-            "https"
-        } else {
-            "http"
+        let scheme = match (name, self.encryption.is_some()) {
+            ("grpc", _) => "",
+            (_, true) => "https://",
+            (_, false) => "http://",
         };
         let port = self.ports.iter().find(|port| port.name == name);
-        port.map_or(String::new(), |port| format!("{scheme}://{}", port.address))
+        port.map_or(String::new(), |port| format!("{scheme}{}", port.address))
     }
 
     /// Returns what ends the server from another thread.
@@ -173,9 +184,10 @@ impl Server {
         let mut waiting = Vec::new();
         let (front, encryption) = (self.front, self.encryption);
         for port in self.ports {
-            let router = match port.name {
-                "rest" => rest::router(&front),
-                _ => admin::router(&front),
+            let (router, protocol) = match port.name {
+                "rest" => (rest::router(&front), Protocol::Http1),
+                "grpc" => (grpc::router(&front), Protocol::Http2),
+                _ => (admin::router(&front), Protocol::Http1),
             };
             let name = port.name;
             let listener = port.listen().map_err(|source| Error::Listen {
@@ -186,6 +198,7 @@ impl Server {
             let places = Arc::new(Semaphore::new(self.limits.connections));
             let accepting = Accepting {
                 router,
+                protocol,
                 encryption: encryption.clone(),
                 head_time: self.limits.head,
                 places: places.clone(),
@@ -269,10 +282,57 @@ impl Port {
     }
 }
 
+/// What is spoken on a port.
+#[derive(Clone, Copy)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    /// Returns the name by which clients and servers agree on it when they encrypt.
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+
+    /// Returns what speaks it.
+    fn builder(self, head_time: Duration) -> Builder<TokioExecutor> {
+        let builder = Builder::new(TokioExecutor::new());
+        match self {
+            Self::Http1 => {
+                let mut builder = builder.http1_only();
+                builder
+                    .http1()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(head_time)
+                    .max_buf_size(HEAD_BYTES);
+                builder
+            }
+            Self::Http2 => {
+                let mut builder = builder.http2_only();
+                builder
+                    .http2()
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(Some(ALIVE))
+                    .keep_alive_timeout(ALIVE)
+                    .max_concurrent_streams(CALLS)
+                    .initial_stream_window_size(WINDOW)
+                    .initial_connection_window_size(WINDOW)
+                    .max_header_list_size(HEAD_BYTES as u32);
+                builder
+            }
+        }
+    }
+}
+
 /// Takes the connections of a port.
 #[derive(Clone)]
 struct Accepting {
     router: Router,
+    protocol: Protocol,
     encryption: Option<Arc<Encryption>>,
     head_time: Duration,
     places: Arc<Semaphore>,
@@ -304,7 +364,7 @@ impl Accepting {
                 match &one.encryption {
                     None => one.talk(stream).await,
                     Some(encryption) => {
-                        let encrypted = encryption.acceptor(b"http/1.1").accept(stream);
+                        let encrypted = encryption.acceptor(one.protocol.name()).accept(stream);
                         match tokio::time::timeout(one.head_time, encrypted).await {
                             Ok(Ok(stream)) => one.talk(stream).await,
                             Ok(Err(error)) => tracing::debug!(%error, "no encrypted connection"),
@@ -319,14 +379,22 @@ impl Accepting {
 
     /// Answers the requests of a connection.
     async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.head_time)
-            .max_buf_size(HEAD_BYTES);
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let asked = Arc::new(AtomicBool::new(false));
+        let noted = asked.clone();
+        let service = self.router.clone().map_request(move |request| {
+            noted.store(true, Ordering::Relaxed);
+            request
+        });
+        let builder = self.protocol.builder(self.head_time);
+        let connection =
+            builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let silent = async {
+            tokio::time::sleep(self.head_time).await;
+            // In HTTP/1 it is noticed below, for each request.
+            if matches!(self.protocol, Protocol::Http1) || asked.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -334,6 +402,7 @@ impl Accepting {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
+            () = silent => return,
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke");

@@ -16,6 +16,8 @@ pub struct ListenConfig {
     pub host: IpAddr,
     /// The port of predictions over HTTP; 0 takes a free one, as for the others.
     pub rest: u16,
+    /// The port of predictions over gRPC.
+    pub grpc: u16,
     /// The port of administration, metrics and the page.
     pub admin: u16,
     /// A file of tokens; without one, everybody who reaches the ports may do everything.
@@ -41,6 +43,7 @@ impl Default for ListenConfig {
         Self {
             host: Ipv4Addr::LOCALHOST.into(),
             rest: 8000,
+            grpc: 8001,
             admin: 8002,
             tokens: None,
             insecure: false,
@@ -66,6 +69,15 @@ impl ListenConfig {
         }
     }
 
+    /// Lists the ports by their names.
+    pub fn ports(&self) -> [(&'static str, u16); 3] {
+        [
+            ("rest", self.rest),
+            ("grpc", self.grpc),
+            ("admin", self.admin),
+        ]
+    }
+
     /// Lists what is wrong with the section. It is asked when ports are about to open, because arguments may overrule the file.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -75,11 +87,16 @@ impl ListenConfig {
                 self.host
             ));
         }
-        if self.rest == self.admin && self.rest != 0 {
-            problems.push(format!(
-                "[listen] `rest` and `admin` are both port {}",
-                self.rest
-            ));
+        let ports = self.ports();
+        for (at, (name, port)) in ports.iter().enumerate() {
+            for (other, _) in ports[..at]
+                .iter()
+                .filter(|(_, other)| other == port && *port != 0)
+            {
+                problems.push(format!(
+                    "[listen] `{other}` and `{name}` are both port {port}"
+                ));
+            }
         }
         if self.certificate.is_some() != self.key.is_some() {
             problems.push(
@@ -121,6 +138,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_said() {
         let listen = ListenConfig {
+            grpc: 9000,
             admin: 8000,
             key: Some("key.pem".into()),
             client_certificates: Some("clients.pem".into()),
@@ -128,8 +146,9 @@ mod tests {
             ..ListenConfig::default()
         };
         let text = listen.problems().join("\n");
+        assert!(!text.contains("`grpc`"), "{text}");
         for words in [
-            "both port 8000",
+            "`rest` and `admin` are both port 8000",
             "belong together",
             "needs `certificate`",
             "`body` must be",

@@ -1,8 +1,8 @@
 //! Everything behind [`Service`](crate::api::Service): models, streams, predictions, learning and state.
 //!
-//! A request's way: its images go into the stream's log ([`stream`]), then the [`batcher`] joins it with others for a pass by published
-//! weights, and it is answered. Beside that the [`learner`] takes learn batches of a stream in the order of its log, lets the stream's
-//! [`course`] learn from them and judge what was learned, and swaps what is published as a whole. What depends on time is decided before the
+//! A request's way: its images go into the stream's log (`stream`), then the `batcher` joins it with others for a pass by published
+//! weights, and it is answered. Beside that the `learner` takes learn batches of a stream in the order of its log, lets the stream's
+//! `course` learn from them and judge what was learned, and swaps what is published as a whole. What depends on time is decided before the
 //! log or stands in it, so that a stream that starts again comes to the same weights.
 
 mod admission;

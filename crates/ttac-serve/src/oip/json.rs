@@ -5,18 +5,14 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::request::{self, Parameter, Parameters};
+use super::request::{
+    self, MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_TEXTS, Parameter, Parameters,
+};
 use super::{InferRequest, Tensor, Values, WantedOutput, invalid};
 use crate::api::Refusal;
 
 /// How deep arrays and objects may lie in each other.
 const DEEPEST: usize = 16;
-
-/// The most parameters of a request or a tensor.
-const MOST_PARAMETERS: usize = 64;
-
-/// The most texts of an input.
-const MOST_TEXTS: usize = 4096;
 
 /// Refuses JSON whose arrays and objects lie too deep in each other, before anybody reads it.
 pub fn check_depth(json: &[u8]) -> Result<(), Refusal> {
@@ -77,8 +73,8 @@ struct WrittenRequest {
     id: Option<String>,
     #[serde(default)]
     parameters: WrittenParameters,
-    inputs: Few<WrittenTensor, 8>,
-    outputs: Option<Few<WrittenOutput, 32>>,
+    inputs: Few<WrittenTensor, MOST_INPUTS>,
+    outputs: Option<Few<WrittenOutput, MOST_OUTPUTS>>,
 }
 
 #[derive(Deserialize)]

@@ -13,9 +13,14 @@ mod tensor;
 
 pub use body::{Encoding, TooMuch, compress, decompress, split};
 pub use json::{check_depth, read_request};
-pub use metadata::{config, inputs, metadata, statistics};
+pub use metadata::{
+    BatchStatistics, ConfigTensor, Described, EXTENSIONS, Indexed, InferenceStatistics, Measured,
+    Metadata, ModelConfig, ModelStatistics, Reshape, SERVER, VERSION, config, index, inputs,
+    metadata, statistics,
+};
 pub use output::{Column, OutputTensor, check_outputs, outputs};
 pub use request::{InferRequest, Parameter, Parameters, WantedOutput};
+pub(crate) use request::{MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_TEXTS, text, truth};
 pub use response::{Encoded, encode, reply_parameters};
 pub use samples::{Limits, raw_input, samples};
 pub use tensor::{Tensor, Values, texts_of};

@@ -1,6 +1,6 @@
 //! Replies as tensors.
 
-use super::{WantedOutput, invalid};
+use super::{Described, WantedOutput, invalid};
 use crate::api::{ModelInfo, Refusal, Reply};
 
 /// The outputs by name, with their datatype and whether they are given without being asked for.
@@ -63,16 +63,18 @@ impl Column {
     }
 }
 
-/// Lists name, datatype and shape of the outputs of a model, `-1` for the number of samples.
-pub fn described(model: &ModelInfo) -> Vec<(&'static str, &'static str, Vec<i64>)> {
+/// Lists the outputs of a model, with `-1` for the number of samples.
+pub fn described(model: &ModelInfo) -> Vec<Described> {
     let classes = model.classes.len() as i64;
     let shape = |datatype: &str| match datatype {
         "FP32" => vec![-1, classes],
         _ => vec![-1],
     };
-    let each = OUTPUTS
-        .iter()
-        .map(|&(name, datatype, _)| (name, datatype, shape(datatype)));
+    let each = OUTPUTS.iter().map(|&(name, datatype, _)| Described {
+        name,
+        datatype,
+        shape: shape(datatype),
+    });
     each.collect()
 }
 

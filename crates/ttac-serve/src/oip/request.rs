@@ -12,6 +12,18 @@ const LONGEST_STREAM: usize = 128;
 /// The longest id of a request, in bytes.
 const LONGEST_ID: usize = 256;
 
+/// The most inputs that are read, so that a request of too many is told what is expected.
+pub const MOST_INPUTS: usize = 8;
+
+/// The most outputs that are asked for.
+pub const MOST_OUTPUTS: usize = 32;
+
+/// The most parameters of a request or a tensor.
+pub const MOST_PARAMETERS: usize = 64;
+
+/// The most texts of an input.
+pub const MOST_TEXTS: usize = 4096;
+
 /// Parameters by name.
 pub type Parameters = BTreeMap<String, Parameter>;
 

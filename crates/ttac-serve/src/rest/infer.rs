@@ -9,13 +9,13 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 
-use super::models::{Parts, named};
-use crate::api::{Lane, ModelInfo, Refusal};
+use super::models::{Parts, part};
+use crate::api::{Lane, ModelInfo};
 use crate::failure::Failure;
 use crate::front::Front;
-use crate::inference::answer;
+use crate::inference::{admit, answer};
 use crate::oip::{self, Encoding, InferRequest, TooMuch, WantedOutput};
-use crate::tokens::{Caller, Role};
+use crate::tokens::Caller;
 
 /// Says how many bytes of a body are JSON.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -31,12 +31,9 @@ pub async fn infer(
     body: Body,
 ) -> Result<Response, Failure> {
     let begun = Instant::now();
-    caller.check(Role::Predict)?;
     // An unknown model is said before the body is read, as Triton does it.
-    let (model, lane) = named(&front, &parts)?;
-    if front.draining() {
-        return Err(Refusal::Unavailable("the server is about to end".to_owned()).into());
-    }
+    let name = part(&parts, "model").unwrap_or_default();
+    let (model, lane) = admit(&front, &caller, name, part(&parts, "version"))?;
     let length = text(&headers, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let room = front.room(length).await?;
     let body = front.body(body).await?;
@@ -75,20 +72,21 @@ impl Asked {
     fn answer(&self, body: Vec<u8>) -> Result<Response, Failure> {
         let request = self.read(body)?;
         let header = text(&self.headers, &STREAM);
-        let stream = request.stream(header)?;
-        let (id, binary, wanted) = (request.id.clone(), request.binary, request.outputs.clone());
         let model = &self.model;
-        let reply = answer(
+        let answer = answer(
             &self.front,
             &self.caller,
             (model, self.lane),
-            (request, &stream),
+            (request, header),
             self.begun,
         )?;
-        let tensors = oip::outputs(&reply, model, &wanted, binary);
-        let parameters = oip::reply_parameters(&reply, &stream);
-        let version = reply.lane.version();
-        let encoded = oip::encode(&model.name, version, id.as_deref(), &parameters, &tensors);
+        let encoded = oip::encode(
+            &model.name,
+            answer.version,
+            answer.id.as_deref(),
+            &answer.parameters,
+            &answer.tensors,
+        );
         let accepted = text(&self.headers, &header::ACCEPT_ENCODING);
         let encoding = Encoding::accepted(accepted);
         let mut response = Response::new(Body::from(oip::compress(encoding, encoded.body)));

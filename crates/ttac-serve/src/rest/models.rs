@@ -7,51 +7,38 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::api::{Lane, ModelInfo, Refusal, Service};
+use crate::api::ModelInfo;
+use crate::calls;
 use crate::failure::{Failure, json_body};
-use crate::front::{Front, lane};
+use crate::front::Front;
 use crate::oip;
-use crate::tokens::{Caller, Role};
-
-/// The extensions of the protocol that are spoken.
-pub(crate) const EXTENSIONS: [&str; 7] = [
-    "binary_tensor_data",
-    "model_repository",
-    "statistics",
-    "model_configuration",
-    "classification",
-    "parameters",
-    "sequence",
-];
+use crate::tokens::Caller;
 
 /// The parts of a path by their names.
 pub(super) type Parts = Path<HashMap<String, String>>;
 
-/// Returns the model and the lane that a path names.
-pub(super) fn named(
-    front: &Front,
-    parts: &HashMap<String, String>,
-) -> Result<(ModelInfo, Option<Lane>), Refusal> {
-    let model = front.model(parts.get("model").map_or("", String::as_str))?;
-    let lane = lane(parts.get("version").map(String::as_str))?;
-    Ok((model, lane))
+/// Returns a part of a path.
+pub(super) fn part<'a>(parts: &'a HashMap<String, String>, name: &str) -> Option<&'a str> {
+    parts.get(name).map(String::as_str)
 }
 
-/// Lets those look at models who may use or watch them.
-pub(super) fn may_look(caller: &Caller) -> Result<(), Failure> {
-    if caller.has(Role::Predict) {
-        return Ok(());
-    }
-    caller.check(Role::Read)
+/// Returns the model that a path names, for somebody who may look at it.
+fn look(
+    front: &Front,
+    caller: &Caller,
+    parts: &HashMap<String, String>,
+) -> Result<ModelInfo, Failure> {
+    let model = part(parts, "model").unwrap_or_default();
+    calls::look(front, caller, model, part(parts, "version"))
 }
 
 pub async fn server() -> impl IntoResponse {
     json_body(&json!({
-        "name": "ttac",
-        "version": env!("CARGO_PKG_VERSION"),
-        "extensions": EXTENSIONS,
+        "name": oip::SERVER,
+        "version": oip::VERSION,
+        "extensions": oip::EXTENSIONS,
     }))
 }
 
@@ -83,11 +70,8 @@ pub async fn model_ready(
     Extension(caller): Extension<Caller>,
     Path(parts): Parts,
 ) -> Result<impl IntoResponse, Failure> {
-    may_look(&caller)?;
-    let (model, _) = named(&front, &parts)?;
-    if !model.ready || !front.ready() {
-        return Err(Refusal::Unavailable(format!("model `{}` is not ready", model.name)).into());
-    }
+    let model = look(&front, &caller, &parts)?;
+    calls::check_ready(&front, &model)?;
     Ok(json_body(&json!({ "name": model.name, "ready": true })))
 }
 
@@ -96,8 +80,7 @@ pub async fn metadata(
     Extension(caller): Extension<Caller>,
     Path(parts): Parts,
 ) -> Result<impl IntoResponse, Failure> {
-    may_look(&caller)?;
-    let (model, _) = named(&front, &parts)?;
+    let model = look(&front, &caller, &parts)?;
     Ok(json_body(&oip::metadata(&model)))
 }
 
@@ -106,8 +89,7 @@ pub async fn config(
     Extension(caller): Extension<Caller>,
     Path(parts): Parts,
 ) -> Result<impl IntoResponse, Failure> {
-    may_look(&caller)?;
-    let (model, _) = named(&front, &parts)?;
+    let model = look(&front, &caller, &parts)?;
     Ok(json_body(&oip::config(&model)))
 }
 
@@ -116,11 +98,8 @@ pub async fn statistics(
     Extension(caller): Extension<Caller>,
     Path(parts): Parts,
 ) -> Result<impl IntoResponse, Failure> {
-    may_look(&caller)?;
-    let (model, lane) = named(&front, &parts)?;
-    let stats = front
-        .call(move |service| of_model(service, &model.name, lane))
-        .await?;
+    let (model, version) = (part(&parts, "model"), part(&parts, "version"));
+    let stats = calls::statistics(&front, &caller, model, version).await?;
     Ok(json_body(&json!({ "model_stats": stats })))
 }
 
@@ -128,24 +107,6 @@ pub async fn all_statistics(
     State(front): State<Arc<Front>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<impl IntoResponse, Failure> {
-    may_look(&caller)?;
-    let all = front.call(|service| {
-        let mut all = Vec::new();
-        for model in service.models() {
-            all.extend(of_model(service, &model.name, None)?);
-        }
-        Ok(all)
-    });
-    let all = all.await?;
-    Ok(json_body(&json!({ "model_stats": all })))
-}
-
-/// Describes what a model has done, lane by lane.
-fn of_model(service: &dyn Service, model: &str, lane: Option<Lane>) -> Result<Vec<Value>, Refusal> {
-    let lanes = lane.map_or(vec![Lane::Source, Lane::Adapted], |lane| vec![lane]);
-    let each = lanes.into_iter().map(|lane| {
-        let statistics = service.statistics(model, lane)?;
-        Ok(oip::statistics(model, lane, &statistics))
-    });
-    each.collect()
+    let stats = calls::statistics(&front, &caller, None, None).await?;
+    Ok(json_body(&json!({ "model_stats": stats })))
 }

@@ -8,13 +8,13 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Deserialize;
-use serde_json::json;
 
-use super::models::{Parts, may_look, named};
-use crate::api::{Lane, Refusal};
+use super::models::{Parts, part};
+use crate::api::Refusal;
+use crate::calls;
 use crate::failure::{Failure, json_body};
 use crate::front::Front;
-use crate::tokens::{Caller, Role};
+use crate::tokens::Caller;
 
 #[derive(Default, Deserialize)]
 struct Asked {
@@ -27,7 +27,7 @@ pub async fn index(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<impl IntoResponse, Failure> {
-    may_look(&caller)?;
+    calls::may_look(&caller)?;
     let body = front.body(body).await?;
     // Clients of Triton send an empty body.
     let asked: Asked = if body.is_empty() {
@@ -39,33 +39,15 @@ pub async fn index(
             ))
         })?
     };
-    let mut listed = Vec::new();
-    for model in front.service().models() {
-        if asked.ready && !model.ready {
-            continue;
-        }
-        let state = if model.ready { "READY" } else { "LOADING" };
-        for lane in [Lane::Source, Lane::Adapted] {
-            let version = lane.version();
-            listed.push(
-                json!({ "name": model.name, "version": version, "state": state, "reason": "" }),
-            );
-        }
-    }
-    Ok(json_body(&json!(listed)))
+    Ok(json_body(&calls::index(&front, &caller, asked.ready)?))
 }
 
-/// Models are loaded when the server starts, so that what is asked for is done already.
 pub async fn load(
     State(front): State<Arc<Front>>,
     Extension(caller): Extension<Caller>,
     Path(parts): Parts,
 ) -> Result<StatusCode, Failure> {
-    caller.check(Role::Admin)?;
-    let (model, _) = named(&front, &parts)?;
-    if !model.ready {
-        return Err(Refusal::Unavailable(format!("model `{}` is being loaded", model.name)).into());
-    }
+    calls::load(&front, &caller, part(&parts, "model").unwrap_or_default())?;
     Ok(StatusCode::OK)
 }
 
@@ -74,11 +56,6 @@ pub async fn unload(
     Extension(caller): Extension<Caller>,
     Path(parts): Parts,
 ) -> Result<StatusCode, Failure> {
-    caller.check(Role::Admin)?;
-    let (model, _) = named(&front, &parts)?;
-    Err(Refusal::Invalid(format!(
-        "model `{}` stays loaded as long as the server runs; take it out of the configuration and start again",
-        model.name
-    ))
-    .into())
+    calls::unload(&front, &caller, part(&parts, "model").unwrap_or_default())?;
+    Ok(StatusCode::OK)
 }

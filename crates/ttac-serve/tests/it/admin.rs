@@ -330,6 +330,36 @@ fn every_path_is_described() {
 }
 
 #[test]
+fn examples_of_requests_are_answered() {
+    let description: Value = serde_json::from_str(OPENAPI).unwrap();
+    let mut asked = Vec::new();
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        let post = &methods["post"];
+        let example = &post["requestBody"]["content"]["application/json"]["example"];
+        if example.is_null() {
+            continue;
+        }
+        let filled = path
+            .replace("{model}", "m")
+            .replace("{stream}", "cam-1")
+            .replace("{version}", "1");
+        let (world, request) = (
+            World::new(),
+            request("POST", &filled, &[], example.to_string()),
+        );
+        let answer = if post["tags"][0] == "admin" {
+            world.admin(request)
+        } else {
+            world.rest(request)
+        };
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {answer:?}");
+        asked.push(path.rsplit('/').next().unwrap());
+    }
+    asked.sort_unstable();
+    assert_eq!(asked, ["index", "infer", "infer", "mode", "rollback"]);
+}
+
+#[test]
 fn the_page_loads_nothing_from_elsewhere() {
     let world = World::new();
     let page = world.admin(get("/"));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 use ttac_serve::oip::Limits;
 use ttac_serve::tokens::Tokens;
-use ttac_serve::{Front, admin, rest};
+use ttac_serve::{Front, admin, grpc, rest};
 
 use crate::formula::Formula;
 
@@ -72,6 +72,15 @@ impl World {
 
     pub fn admin(&self, request: Request<Body>) -> Answer {
         self.send(admin::router(&self.front), request)
+    }
+
+    pub fn grpc(&self, request: Request<Body>) -> Answer {
+        self.send(grpc::router(&self.front), request)
+    }
+
+    /// Waits for what a client does.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
     }
 
     fn send(&self, router: Router, request: Request<Body>) -> Answer {

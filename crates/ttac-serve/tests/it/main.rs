@@ -15,6 +15,9 @@ mod engine;
 /// A service that answers by a formula, for the tests of transports.
 mod formula;
 
+/// The protocol over gRPC.
+mod grpc;
+
 /// One-shot requests without sockets, for the tests of routers.
 mod http;
 

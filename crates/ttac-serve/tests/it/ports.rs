@@ -8,7 +8,10 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use ttac_serve::config::ListenConfig;
 use ttac_serve::{ConnectionLimits, Ended, Error, Server, Stopper};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
@@ -19,6 +22,7 @@ use crate::formula::Formula;
 struct Running {
     formula: Arc<Formula>,
     rest: String,
+    grpc: String,
     stopper: Stopper,
     thread: Option<JoinHandle<Ended>>,
 }
@@ -26,6 +30,7 @@ struct Running {
 fn free() -> ListenConfig {
     ListenConfig {
         rest: 0,
+        grpc: 0,
         admin: 0,
         ..ListenConfig::default()
     }
@@ -35,11 +40,13 @@ impl Running {
     fn start(listen: &ListenConfig, limits: ConnectionLimits) -> Self {
         let formula = Formula::new();
         let server = Server::bind_with(listen, limits, formula.clone()).unwrap();
-        let (rest, stopper) = (server.address("rest"), server.stopper());
+        let (rest, grpc) = (server.address("rest"), server.address("grpc"));
+        let stopper = server.stopper();
         let thread = std::thread::spawn(move || server.run().unwrap());
         Self {
             formula,
             rest,
+            grpc,
             stopper,
             thread: Some(thread),
         }
@@ -47,6 +54,10 @@ impl Running {
 
     fn socket(&self) -> TcpStream {
         let (_, address) = self.rest.split_once("://").unwrap();
+        Self::connect(address)
+    }
+
+    fn connect(address: &str) -> TcpStream {
         let stream = TcpStream::connect(address.parse::<SocketAddr>().unwrap()).unwrap();
         // A test that would wait for ever fails instead.
         stream
@@ -268,6 +279,108 @@ fn a_name_that_leads_here_is_refused() {
     }
 }
 
+// ------------------------------------------------------------------------------------- gRPC
+
+/// Waits for what a client does.
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(work)
+}
+
+/// Asks over a connection whether the server runs, as clients of gRPC do; returns the code of the answer.
+async fn code_over(
+    connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<String, h2::Error> {
+    let (mut sender, connection) = h2::client::handshake(connection).await?;
+    tokio::spawn(connection);
+    let request =
+        axum::http::Request::post("http://localhost/inference.GRPCInferenceService/ServerLive");
+    let request = request.header("content-type", "application/grpc").body(());
+    let (answer, mut message) = sender.send_request(request.unwrap(), false)?;
+    message.send_data(Bytes::from_static(&[0; 5]), true)?;
+    let mut body = answer.await?.into_body();
+    while let Some(bytes) = body.data().await {
+        bytes?;
+    }
+    let trailers = body.trailers().await?.unwrap();
+    Ok(trailers["grpc-status"].to_str().unwrap().to_owned())
+}
+
+#[test]
+fn grpc_is_spoken_over_http2_alone() {
+    let mut running = Running::start(&free(), ConnectionLimits::default());
+    assert!(running.grpc.parse::<SocketAddr>().is_ok());
+    let code = wait(async {
+        let connection = tokio::net::TcpStream::connect(&running.grpc).await.unwrap();
+        code_over(connection).await.unwrap()
+    });
+    assert_eq!(code, "0");
+    let mut other = Running::connect(&running.grpc);
+    write!(other, "GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(!rest_of(other).contains("200"));
+    assert_eq!(running.end(), Some(Ended::InOrder));
+}
+
+#[test]
+fn a_stream_without_an_end_does_not_keep_the_server_from_ending() {
+    let mut running = Running::start(&free(), ConnectionLimits::default());
+    let (address, stopper) = (running.grpc.clone(), running.stopper.clone());
+    let code = wait(async move {
+        let connection = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut sender, connection) = h2::client::handshake(connection).await.unwrap();
+        tokio::spawn(connection);
+        let path = "http://localhost/inference.GRPCInferenceService/ModelStreamInfer";
+        let request = axum::http::Request::post(path).header("content-type", "application/grpc");
+        let (answer, mut messages) = sender
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap();
+        messages
+            .send_data(Bytes::from_static(&[0; 5]), false)
+            .unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        // An empty request has an answer too, which says what is wrong with it.
+        let first = body.data().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&first).contains("no model is called ``"));
+        stopper.stop();
+        while let Some(bytes) = body.data().await {
+            assert_eq!(bytes.unwrap().len(), 0);
+        }
+        let trailers = body.trailers().await.unwrap().unwrap();
+        trailers["grpc-status"].to_str().unwrap().to_owned()
+    });
+    assert_eq!(code, "0");
+    assert_eq!(running.end(), Some(Ended::InOrder));
+}
+
+#[test]
+fn clients_of_grpc_that_ask_nothing_are_not_waited_for() {
+    let running = Running::start(&free(), impatient());
+    rest_of(Running::connect(&running.grpc));
+    let mut greeting = Running::connect(&running.grpc);
+    greeting
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .unwrap();
+    rest_of(greeting);
+    // Whoever has asked once is waited for, and a message that does not come whole is not.
+    let code = wait(async {
+        let connection = tokio::net::TcpStream::connect(&running.grpc).await.unwrap();
+        let (mut sender, connection) = h2::client::handshake(connection).await.unwrap();
+        tokio::spawn(connection);
+        let request =
+            axum::http::Request::post("http://localhost/inference.GRPCInferenceService/ModelInfer");
+        let request = request.header("content-type", "application/grpc").body(());
+        let (answer, mut message) = sender.send_request(request.unwrap(), false).unwrap();
+        message
+            .send_data(Bytes::from_static(b"\0\0\0\0\x09abc"), false)
+            .unwrap();
+        let answer = answer.await.unwrap();
+        answer.headers()["grpc-status"].to_str().unwrap().to_owned()
+    });
+    assert_eq!(code, "4");
+}
+
 // ------------------------------------------------------------------------------------- encryption
 
 /// An authority, and what it has signed.
@@ -397,4 +510,39 @@ fn certificates_that_cannot_be_used_are_named() {
         problem(&encrypted(folder.path(), "empty", false)).contains("holds no certificates in PEM")
     );
     assert!(problem(&encrypted(folder.path(), "none", false)).contains("cannot read"));
+}
+
+#[test]
+fn grpc_is_encrypted_by_the_same_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    authority.sign(folder.path(), "server", false);
+    let running = Running::start(
+        &encrypted(folder.path(), "server", false),
+        ConnectionLimits::default(),
+    );
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.0.der().clone()).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = config
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let code = wait(async {
+        let plain = tokio::net::TcpStream::connect(&running.grpc).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let encrypted = connector.connect(name, plain).await.unwrap();
+        assert_eq!(encrypted.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        code_over(encrypted).await.unwrap()
+    });
+    assert_eq!(code, "0");
+    let plain = wait(async {
+        let connection = tokio::net::TcpStream::connect(&running.grpc).await.unwrap();
+        code_over(connection).await
+    });
+    assert!(plain.is_err());
 }
