@@ -45,6 +45,10 @@ pub struct Serve {
     #[arg(long, value_name = "PORT")]
     pub rest: Option<u16>,
 
+    /// The port of predictions over gRPC; 0 takes a free one
+    #[arg(long, value_name = "PORT")]
+    pub grpc: Option<u16>,
+
     /// The port of administration, metrics and the page; 0 takes a free one
     #[arg(long, value_name = "PORT")]
     pub admin: Option<u16>,

@@ -23,7 +23,7 @@ fn configuration(more: &str) -> String {
     format!(
         "[model.shapes]\nfile = '{SHIPPED}/model.safetensors'\nanchors = '{SHIPPED}/anchors.safetensors'\npreset = 'recommended-0.1'\n\
          batch = 16\n[guards]\nwindow = 64\nmarginal = 0.0\nmarginal_of_source = 0.0\nagreement = 0.0\nanchors = 1e9\n\
-         [state]\nfolder = 'state'\n[listen]\nrest = 0\nadmin = 0\n[threads]\npredict = 1\nupdate = 1\nidle = false\n{more}"
+         [state]\nfolder = 'state'\n[listen]\nrest = 0\ngrpc = 0\nadmin = 0\n[threads]\npredict = 1\nupdate = 1\nidle = false\n{more}"
     )
 }
 
@@ -239,7 +239,7 @@ fn the_demo_serves_a_camera_and_a_page_without_a_file() {
     let world = World::new();
     let service = Running::start(
         &world,
-        "--demo --rate 10000 --rest 0 --admin 0 --state kept",
+        "--demo --rate 10000 --rest 0 --grpc 0 --admin 0 --state kept",
     );
     service.until("learning", |one| {
         one["stream"] == "camera" && one["mode"] == "active" && one["learned"].as_u64() >= Some(128)

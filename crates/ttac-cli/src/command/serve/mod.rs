@@ -38,8 +38,8 @@ pub fn run(args: &Serve, options: &Options) -> anyhow::Result<()> {
     let engine = Arc::new(Engine::start(config)?);
     let server = Server::bind(&listen, engine.clone())?;
     let addresses = addresses(&server);
-    let (rest, admin) = (server.address("rest"), server.address("admin"));
-    tracing::info!(rest, admin, "requests are taken");
+    let [rest, grpc, admin] = ["rest", "grpc", "admin"].map(|name| server.address(name));
+    tracing::info!(rest, grpc, admin, "requests are taken");
     let camera = demo.as_ref().map(|demo| demo.begin(&server, args.rate));
     print(options.json, &addresses.0, &addresses.1)?;
     let ended = server.run();
@@ -66,6 +66,7 @@ fn overrule(config: &mut Config, args: &Serve) {
     let listen = &mut config.listen;
     listen.host = args.host.unwrap_or(listen.host);
     listen.rest = args.rest.unwrap_or(listen.rest);
+    listen.grpc = args.grpc.unwrap_or(listen.grpc);
     listen.admin = args.admin.unwrap_or(listen.admin);
 }
 
@@ -82,9 +83,10 @@ fn refuse(problems: Vec<String>) -> anyhow::Result<()> {
 
 /// Names the open ports, for programs and for people.
 fn addresses(server: &Server) -> (serde_json::Value, String) {
-    let (rest, admin) = (server.address("rest"), server.address("admin"));
-    let shown = format!("predictions at {rest}\npage, streams and metrics at {admin}");
-    (json!({ "rest": rest, "admin": admin }), shown)
+    let [rest, grpc, admin] = ["rest", "grpc", "admin"].map(|name| server.address(name));
+    let shown =
+        format!("predictions at {rest}, over gRPC at {grpc}\npage, streams and metrics at {admin}");
+    (json!({ "rest": rest, "grpc": grpc, "admin": admin }), shown)
 }
 
 /// Says what would be served.
