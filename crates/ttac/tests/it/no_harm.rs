@@ -1,17 +1,19 @@
 //! Re-based norms, statistics by class, and the gate.
 
+use std::path::Path;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use ttac::backbone::{
     Adaptable, Architecture, Backbone, InputForm, Network, NormMode, load_tensors, tensors,
 };
-use ttac::data::{Dataset, Samples, Shapes10, Split};
+use ttac::data::{Dataset, DatasetExt, OpenOptions, Samples, Shapes10, Split, open};
 use ttac::gate::{Calibration, CalibrationImages, GateConfig};
 use ttac::method::{Learner, LearnerConfig, Preset};
 use ttac::norms::{Following, NormFollow, NormReference, ReferenceCollector};
 use ttac::optim::OptimiserConfig;
 use ttac::shares::SharesConfig;
-use ttac::{Session, SourceStatistics};
+use ttac::{Model, Session, SourceStatistics};
 
 use crate::world::{BATCH, Source, protocol};
 
@@ -392,46 +394,37 @@ fn recommended_learns_saves_and_does_not_depend_on_threads_with_every_method() {
     }
 }
 
-/// Samples that are mostly of one class, so that recent shares have something to say after a window of mixed ones.
-fn run_of_a_class(number: u64) -> Samples {
-    let data = Shapes10::new(Split::Test, 600, 0);
-    let labels = data.labels().unwrap().unwrap();
-    let of_class = labels.iter().enumerate().filter(|(_, label)| **label == 3);
-    let ids: Vec<u64> = of_class.map(|(id, _)| id as u64).collect();
-    let ids: Vec<u64> = (0..BATCH)
-        .map(|i| ids[(number as usize * BATCH + i) % ids.len()])
-        .collect();
-    data.batch(&ids).unwrap().samples
-}
-
 #[test]
 fn nothing_is_learned_from_answers_that_recent_shares_corrected() {
-    let source = Source::of("ttac");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/shapes10");
+    let model = Model::load(&shipped.join("model.safetensors"), &Device::flex()).unwrap();
+    let anchors = SourceStatistics::load(&shipped.join("anchors.safetensors")).unwrap();
+    let options = OpenOptions::new(32).with_corruption("contrast", 5);
+    let data = open("shapes10", &shipped, Split::Test, &options).unwrap();
+    let labels = data.known_labels().unwrap();
+    let of_one = (0..labels.len() as u64).filter(|&id| labels[id as usize] == 3);
+    // Mixed classes, then a run.
+    let ids: Vec<u64> = (0..96).chain(of_one.skip(20).take(48)).collect();
     let with = |shares| {
-        let builder = Session::builder(&source.model)
-            .anchors(&source.anchors)
+        let mut session = Session::builder(&model)
+            .anchors(&anchors)
             .protocol(&protocol(false))
             .preset("ttac", Preset::Recommended)
             .set("filter.posterior_threshold", 0.0)
             .set("gate.visits", 1.0)
-            .gate(None);
-        let mut session = builder.shares(shares).build().unwrap();
+            .gate(None)
+            .shares(shares)
+            .build()
+            .unwrap();
         let mut classes = Vec::new();
-        for number in 0..12 {
-            let samples = if number < 8 {
-                batch(number)
-            } else {
-                run_of_a_class(number)
-            };
+        for ids in ids.chunks(2 * BATCH) {
+            let samples = data.batch(ids).unwrap().samples;
             classes.extend(session.observe(&samples).unwrap().classes);
         }
         (tensors(&session.model().network), classes)
     };
     let shares = SharesConfig {
         window: 2 * BATCH,
-        memory: 4096.0,
-        least: 0.0,
-        full: 0.01,
         ..SharesConfig::default()
     };
     let (plain, plain_answers) = with(None);
@@ -448,6 +441,8 @@ fn a_small_batch_takes_a_step_that_is_shorter_in_proportion() {
             .anchors(&source.anchors)
             .protocol(&protocol(false))
             .preset("ttac", Preset::Recommended)
+            .set("filter.posterior_threshold", 0.0)
+            .set("gate.visits", 1.0)
             .set("full_step", full_step)
             // Every gradient is cut to the bound, so that a step is as long as the rate says.
             .set("gradient_bound", 1e-4)
