@@ -88,6 +88,7 @@ impl Adapter {
 
     /// Learns from a minibatch.
     pub fn learn(&mut self, minibatch: &Minibatch, stage: &Stage) -> Result<Learned> {
+        self.learner.begin(minibatch.ids.len());
         let learned = self.method.learn(&mut self.learner, minibatch, stage)?;
         if learned.updates == 0 {
             self.learner.discard();
@@ -97,6 +98,7 @@ impl Adapter {
 
     /// Learns from an arriving batch and scores it, in the given order.
     pub fn observe(&mut self, batch: &Minibatch, order: Prediction) -> Observed {
+        self.learner.begin(batch.ids.len());
         let (scores, learned) = self.method.observe(&mut self.learner, batch, order)?;
         if learned.updates == 0 {
             self.learner.discard();

@@ -227,7 +227,7 @@ pub struct Learner {
     student: Box<dyn Student>,
     config: LearnerConfig,
     norm_updates: u64,
-    /// How many samples the last pass with gradients had.
+    /// How many samples are being learned from.
     samples: usize,
     /// How stored norm statistics follow the images, unless they follow batches.
     following: Option<Following>,
@@ -317,6 +317,11 @@ impl Learner {
         self.shares = shares;
     }
 
+    /// Hears how many samples will be learned from, whatever copies of them a pass may have.
+    pub(super) fn begin(&mut self, samples: usize) {
+        self.samples = samples;
+    }
+
     /// Returns the shares that scores are corrected by, if they are.
     pub(super) fn shares(&self) -> Option<&RecentShares> {
         self.shares.as_ref()
@@ -357,7 +362,6 @@ impl Learner {
 
     /// Computes features with gradients, `[batch, features]`, while the norm statistics follow the images.
     pub fn features(&mut self, images: Tensor<4>) -> Tensor<2> {
-        self.samples = images.dims()[0];
         let can_wait = self
             .following
             .as_ref()

@@ -24,9 +24,8 @@ fn session(name: &str, protocol: &Protocol) -> Session {
 }
 
 /// The adapter of such a method alone.
-fn adapter(name: &str, setting: Setting) -> Adapter {
-    let Source { model, anchors } = Source::of(name);
-    let method = eager(name, setting);
+fn adapter(method: &MethodSpec) -> Adapter {
+    let Source { model, anchors } = Source::of(&method.name);
     method.build(model.network, Some(&anchors)).unwrap()
 }
 
@@ -186,8 +185,17 @@ impl Sink for Epochs {
 /// Two passes move the norm statistics, one takes the contrastive loss, then everything is learned.
 #[test]
 fn several_passes_of_joint_methods_begin_gently() {
-    for name in ["ttt++", "ttac+contrastive"] {
-        let mut used = adapter(name, Setting::ManyPasses);
+    // A step by the size of the batch has to know it where the contrastive loss is alone, too.
+    for (name, full_step) in [
+        ("ttt++", None),
+        ("ttac+contrastive", None),
+        ("ttac+contrastive", Some(4.0)),
+    ] {
+        let mut method = eager(name, Setting::ManyPasses);
+        if let Some(full) = full_step {
+            method = method.with_value("full_step", full.into()).unwrap();
+        }
+        let mut used = adapter(&method);
         let first = used.needs().first_passes;
         let lessons: Vec<Lesson> = (1..=5).map(|pass| first.lesson(pass)).collect();
         let expected = [

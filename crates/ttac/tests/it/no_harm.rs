@@ -436,11 +436,11 @@ fn nothing_is_learned_from_answers_that_recent_shares_corrected() {
 #[test]
 fn a_small_batch_takes_a_step_that_is_shorter_in_proportion() {
     let source = Source::of("ttac");
-    let moved = |full_step: f64| {
+    let moved = |method: &str, full_step: f64| {
         let mut session = Session::builder(&source.model)
             .anchors(&source.anchors)
             .protocol(&protocol(false))
-            .preset("ttac", Preset::Recommended)
+            .preset(method, Preset::Recommended)
             .set("filter.posterior_threshold", 0.0)
             .set("gate.visits", 1.0)
             .set("full_step", full_step)
@@ -453,10 +453,17 @@ fn a_small_batch_takes_a_step_that_is_shorter_in_proportion() {
         session.observe(&batch(0)).unwrap();
         session.drift().unwrap()
     };
-    let (full, quarter) = (moved(BATCH as f64), moved(4.0 * BATCH as f64));
-    // Both steps go the same way; parameters of about one are stored to seven digits, and a step moves the fifth.
-    assert!((full / quarter - 4.0).abs() < 0.1, "{full} and {quarter}");
-    assert!((moved(1.0) - full).abs() <= 1e-9 * full);
+    // With TTAC++ a pass has two copies of each sample, and the batch is no larger for it.
+    for method in ["ttac", "ttac++"] {
+        let (full, quarter) = (
+            moved(method, BATCH as f64),
+            moved(method, 4.0 * BATCH as f64),
+        );
+        // Both steps go the same way; parameters of about one are stored to seven digits, and a step moves the fifth.
+        let times = full / quarter;
+        assert!((times - 4.0).abs() < 0.1, "{method}: {full} and {quarter}");
+        assert!((moved(method, 1.0) - full).abs() <= 1e-9 * full, "{method}");
+    }
 }
 
 #[test]

@@ -221,7 +221,7 @@ const RECOMMENDED_GRADIENT_BOUND: f64 = 0.02;
 /// norm on the held-out corruptions, among 1, 1/4 and 1/10.
 const RECOMMENDED_NORM_FREE_RATE: f64 = 0.25;
 
-/// From how many samples on a step of `recommended` is a full one. In batches of 64 every fourth of the rate is better than all of it by six points
+/// From how many samples on a step of `recommended` is a full one. In batches of 64 a quarter of the rate is better than all of it by six points
 /// on a stream whose corruptions come and go with classes in runs.
 const RECOMMENDED_FULL_STEP: f64 = 256.0;
 

@@ -252,7 +252,7 @@ impl Ttac {
         self.config.class_part && epoch && (full || !gate.full_queue)
     }
 
-    /// Computes posteriors of the minibatch for the filter, `[batch, classes]`, with the shares of the classes among recent samples.
+    /// Computes posteriors of the minibatch for the filter, `[batch, classes]`.
     fn posteriors(
         &self,
         learner: &Learner,
